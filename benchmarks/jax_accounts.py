@@ -1,84 +1,46 @@
 """Accounts of JAX programs, on a CPU or a GPU, and of one model in torch and in JAX.
 
-    python benchmarks/jax_accounts.py --out accounts.jsonl      # all of `jax_programs.py`
+    python benchmarks/jax_accounts.py                           # all of `jax_programs.py`
     python benchmarks/jax_accounts.py gpt lstm --machine roofs.json
-    python benchmarks/jax_accounts.py --table accounts.jsonl    # the newest row of each
+    python benchmarks/jax_tables.py                             # docs/figures/jax.md
 
-Each program is diagnosed by `boundby run` in a process of its own. `unknown of work` is the share
-of the operators' time without a cost or a roof. `of roof` is the operator nearest to its roof, or
-past it, among those with at least 1% of the step.
+On an H200, in 400 s, from a copy of the tree (rows in $OUT):
+
+    boundby machine --json "$OUT/roofs.json" && python benchmarks/jax_accounts.py --scale 8 \
+        --machine "$OUT/roofs.json" --seconds 120 --budget 300 --json "$OUT/jax_accounts.jsonl"
+
+and then `python benchmarks/jax_tables.py --add jax_accounts.jsonl`. Each program is diagnosed by
+`boundby run` in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jax_programs import PROGRAMS
+from jax_rows import diagnosis, measure, parser
+from ledger import Row
 
 _SCRIPT = Path(__file__).with_name("jax_programs.py")
 _GROUPS = ("compute", "bandwidth", "overhead", "unknown")
 _LEAST_SHARE = 0.01  # of the step: the clock's error is too large beside shorter operators
-_SIDE_BY_SIDE = ("torch", "torch-compile", "gpt")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
-    parser.add_argument("--scale", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--machine", type=Path, help="roofs saved with `boundby machine --json`")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of one program, at most")
-    parser.add_argument("--out", type=Path, help="append a line of JSON for each program")
-    parser.add_argument("--table", type=Path, help="print the tables of such a file")
-    options = parser.parse_args()
-    if options.table is not None:
-        rows = {
-            row["program"]: row for row in map(json.loads, options.table.read_text().splitlines())
-        }
-    else:
-        names = options.programs or list(PROGRAMS)
-        rows = {name: _kept(name, options) for name in names}
-    _print(rows)
+    options = parser(__doc__, "jax_accounts")
+    options.add_argument("--steps", type=int, default=200)
+    given = options.parse_args()
+    measure(given.names or PROGRAMS, given, _row, key="program")
 
 
-def _kept(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    try:
-        row = account(name, _diagnosis(name, options))
-    except (subprocess.SubprocessError, ValueError) as error:
-        row = {"program": name, "problem": str(error)[-300:]}
-    if options.out is not None:
-        with options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-    return row
+def _row(name: str, options: argparse.Namespace) -> Row:
+    script = [str(_SCRIPT), name, f"--scale={options.scale}", f"--steps={options.steps}"]
+    return account(diagnosis(script, options))
 
 
-def _diagnosis(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "diagnosis.json"
-        machine = ["--machine", str(options.machine)] if options.machine is not None else []
-        script = [str(_SCRIPT), name, f"--scale={options.scale}", f"--steps={options.steps}"]
-        command = ["-m", "boundby", "run", "--quiet", "--json", str(path), *machine, *script]
-        done = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True,
-            text=True,
-            timeout=options.seconds,
-            check=False,
-        )
-        if not path.exists():
-            raise ValueError(done.stderr)
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-
-
-def account(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
+def account(diagnosis: dict[str, Any]) -> Row:
     """What the tables need of a diagnosis."""
     step, ops, wall = diagnosis["step"], diagnosis["ops"], diagnosis["step"]["wall_ns"]
     work_ns = sum(op["ns"] for op in ops) or 1.0
@@ -92,11 +54,13 @@ def account(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
     nearest = max(near, key=lambda op: op["roof_fraction"], default=None)
     unknown = [op for op in ops if op["bound"] == "unknown"]
     findings = [one for one in diagnosis["findings"] if one.get("relative_to", "step") == "step"]
+    groups = diagnosis["account"]
     return {
-        "program": name,
         "device": diagnosis["machine"]["device"],
         "wall_ms": wall / 1e6,
-        "shares": {group: diagnosis["account"][group]["share"] for group in _GROUPS},
+        "busy_ms": (step["device_busy_ns"] or 0) / 1e6,
+        "shares": {group: groups[group]["share"] for group in _GROUPS},
+        "sum_over_wall": sum(value["ns"] for value in groups.values()) / wall,
         "unknown_of_work": sum(op["ns"] for op in unknown) / work_ns,
         "unknowns": [[op["name"], op["ns"]] for op in unknown[:5]],
         "nearest": [nearest["name"], nearest["shapes"], nearest["roof_fraction"]]
@@ -116,36 +80,6 @@ def account(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
         "saving": findings[0]["saving_ns"]["expected"] / wall if findings else None,
         "notes": [note["code"] for note in diagnosis["notes"]],
     }
-
-
-def _print(rows: dict[str, dict[str, Any]]) -> None:
-    jax_rows = [row for name, row in rows.items() if not name.startswith("torch")]
-    beside = [rows[name] for name in _SIDE_BY_SIDE if name in rows]
-    _print_table(jax_rows)
-    if any(row not in jax_rows for row in beside):
-        print("\nThe same GPT in torch and in JAX:\n")
-        _print_table(beside)
-
-
-def _print_table(rows: Sequence[dict[str, Any]]) -> None:
-    print(
-        "| program | step ms | compute | bandwidth | overhead | unknown | unknown of work |"
-        " of roof | operators | MFU | first finding |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        title = PROGRAMS[row["program"]][0]
-        if "problem" in row:
-            print(f"| {title} | {row['problem']!r} |")
-            continue
-        shares = " | ".join(f"{row['shares'][group]:.0%}" for group in _GROUPS)
-        near = f"{row['nearest'][2]:.0%}" if row["nearest"] else "-"
-        mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "-"
-        finding = f"{row['finding']}, {row['saving']:.0%}" if row["finding"] else "-"
-        print(
-            f"| {title} | {row['wall_ms']:.2f} | {shares} | {row['unknown_of_work']:.1%} |"
-            f" {near} | {row['operators']} | {mfu} | {finding} |"
-        )
 
 
 if __name__ == "__main__":

@@ -83,9 +83,9 @@ def main() -> None:
             if found is None:
                 continue
             total += 1
-            faster += one.verdict == "faster"
+            faster += one.decision == "faster"
             missed += not found.low <= 1.0 <= found.high
-            words = f"{found.low:.3f} to {found.high:.3f}, {one.verdict}"
+            words = f"{found.low:.3f} to {found.high:.3f}, {one.decision}"
             print(f"{one.variant[-1]}: {len(one.log_ratios)} rounds, {words}", flush=True)
     print(f"{total} decisions: {faster} called faster, {missed} intervals without 1")
 

@@ -80,7 +80,7 @@ class Row:
     fault: str = ""
     predicted: float | None = None
     first: str = ""
-    seen: list[tuple[str, float, list[str]]] = dataclasses.field(default_factory=list)
+    seen: list[tuple[str, float, list[str], str]] = dataclasses.field(default_factory=list)
     problem: str = ""
 
 
@@ -197,10 +197,11 @@ def judge(row: Row, diagnosis: dict, accepted: list[str], lines: list[int]) -> N
     """Whether the mistake is among the first findings."""
     findings = diagnosis["findings"]
     row.seen = [
-        (one["fault"], share_of(one, diagnosis), one.get("where", [])) for one in findings[:6]
+        (one["fault"], share_of(one, diagnosis), one.get("where", []), one["kind"])
+        for one in findings[:6]
     ]
     row.first = row.seen[0][0] if row.seen else ""
-    for finding, (fault, share, where) in zip(findings[:FIRST], row.seen, strict=False):
+    for finding, (fault, share, where, _) in zip(findings[:FIRST], row.seen, strict=False):
         named = {fault, *finding.get("also", [])}
         at = any(int(place.rpartition(":")[2]) in lines for place in where if ":" in place)
         if at and named.intersection(accepted):
@@ -268,14 +269,14 @@ def table(rows: list[Row]) -> Iterator[str]:
         yield f"Median error of the predicted saving: {statistics.median(errors):.0%}."
 
 
-def false_findings(rows: list[Row], kinds: dict[str, str]) -> Iterator[str]:
+def false_findings(rows: list[Row]) -> Iterator[str]:
     """Mistakes that are reported in scripts that have none."""
     clean = [row for row in rows if not row.mistake]
     wrong = [
         f"{row.script}: {fault} {share:.0%}"
         for row in clean
-        for fault, share, _ in row.seen
-        if share > FALSE and kinds.get(fault) == "mistake"
+        for fault, share, _, kind in row.seen
+        if share > FALSE and kind == "mistake"
     ]
     yield f"False findings above {FALSE:.0%} in {len(clean)} scripts without mistakes: {len(wrong)}"
     yield from (f"- {line}" for line in wrong)
@@ -301,16 +302,14 @@ def main() -> None:
         for script, _, mistake in (name.partition(":") for name in wanted):
             for row in rows_of(SCRIPTS / f"{script}.py", mistake, not given.untimed):
                 rows.append(row)
-                top = ", ".join(f"{f} {s:.0%} {w[:2]}" for f, s, w in row.seen[:FIRST])
+                top = ", ".join(f"{f} {s:.0%} {w[:2]}" for f, s, w, _ in row.seen[:FIRST])
                 verdict = row.problem or ("found" if row.found else "MISSED" if row.mistake else "")
                 print(f"{script}:{row.mistake} true {row.true:.0%} {verdict} | {top}", flush=True)
                 if given.keep:
                     with given.keep.open("a") as file:
                         file.write(json.dumps(dataclasses.asdict(row)) + "\n")
-    from boundby.faults import FAULTS
-
     print("\n".join(table(rows)))
-    print("\n".join(false_findings(rows, {fault.id: fault.kind for fault in FAULTS})))
+    print("\n".join(false_findings(rows)))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ _CLOCKS = re.compile(
     r"|\d+:\d\d(:\d\d)?(\.\d+)?|\d\d\d\d-\d\d-\d\d|SPS: \d+|mfu -?[\d.]+%"
     r"|[Tt]ime[^0-9\n]{0,12}[\d.]+( ?\([\d.]+\))?|[\d.]+ ?(?:/s|im/s|steps_per_second)"
     r"|\b\w*(runtime|_per_second)'?[ :=]+'?[\d.]+'?|ms/batch +[\d.]+|[\d.]+ms\b"
-    r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|Took [\d.e-]+|0x[0-9a-f]+|-[0-9a-f]{16}\b"
+    r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|Took [\d.e-]+|0x[0-9a-f]+"
+    r"|-[0-9a-f]{16}\b|[━╸╺]+"
 )
 _LONGEST_S = 240.0
 
@@ -103,7 +104,7 @@ def main() -> None:
 def try_one(program: Program, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run it alone and under boundby; what came of it."""
     source = chosen.checkouts / program.repository.replace("/", "+")
-    if not (source / program.path).is_file():
+    if not source.is_dir():
         return {"name": program.name, "error": "not checked out"}
     with tempfile.TemporaryDirectory(prefix="program-") as temporary:
         folder = Path(temporary)
@@ -151,6 +152,7 @@ def run(
         "NO_COLOR": "1",
         "MPLBACKEND": "agg",
         "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
         # For programs that were written before torch.load refused arrays of numpy.
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }
@@ -198,9 +200,9 @@ def judge(
     """Whether the program did the same under boundby, and what boundby said of it."""
     values, others = printed(alone.out), printed(under.out)
     if not program.ends:
-        shorter = min(len(values), len(others))
         # The last line of a run that was ended may be cut off.
-        values, others = values[: shorter - 1], others[: shorter - 1]
+        shorter = max(0, min(len(values), len(others)) - 1)
+        values, others = values[:shorter], others[:shorter]
     different = [(one, other) for one, other in zip(values, others, strict=False) if one != other]
     same_files = alone.files.keys() == under.files.keys() or not program.ends
     changed = sorted(

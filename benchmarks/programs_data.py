@@ -80,17 +80,36 @@ def shakespeare(folder: Path) -> None:
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
 
 
-def cora(folder: Path) -> None:
+def stories(folder: Path) -> None:
+    """Stories in 16-bit tokens, each beginning with token 1."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        tokens = draw.integers(3, 512, 100_000, dtype=np.uint16)
+        tokens[::200] = 1
+        tokens.tofile(folder / f"data{part:02d}.bin")
+
+
+def lightning_words(folder: Path) -> None:
+    """A corpus of words where Lightning's demonstration keeps it."""
+    words(folder / "wikitext-2.txt", 150_000)
+
+
+def cora(folder: Path, papers: int = 2708, features: int = 1433) -> None:
     """A graph of papers: words of each, its subject, and who cites whom."""
     draw = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    papers, features = 2708, 1433
     with (folder / "cora.content").open("w") as file:
         for paper in range(papers):
             bits = (draw.random(features) < 0.013).astype(int)
             file.write(f"{paper}\t" + "\t".join(map(str, bits)) + f"\tsubject{paper % 7}\n")
     pairs = draw.integers(0, papers, (5429, 2))
     (folder / "cora.cites").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+
+
+def smaller_cora(folder: Path) -> None:
+    """The least graph of papers that programs divide into parts as they do the whole."""
+    cora(folder, papers=1500, features=200)
 
 
 def images(folder: Path, classes: int = 6, count: int = 20, size: int = 96) -> None:
@@ -121,6 +140,20 @@ def photographs(folder: Path) -> None:
         for number in range(count):
             picture = draw.integers(0, 256, (321, 481, 3), dtype=np.uint8)
             Image.fromarray(picture).save(folder / part / f"{number}.jpg")
+
+
+def masked_photographs(folder: Path) -> None:
+    """Pictures, and a mask of two values for each."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for part in ("imgs", "masks"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for number in range(60):
+        picture = draw.integers(0, 256, (320, 480, 3), dtype=np.uint8)
+        Image.fromarray(picture).save(folder / "imgs" / f"{number}.png")
+        mask = draw.integers(0, 2, (320, 480), dtype=np.uint8)
+        Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
 
 
 def waves(path: Path) -> None:

@@ -30,6 +30,12 @@ COMMITS = {
     "google/flax": "18f8f311c275d57f46d95e41b15aa97b454754c0",
     "pyg-team/pytorch_geometric": "5c6461b2305ad068a6d61165b3c55852a11aaa41",
     "pytorch/vision": "e6f04004f0e0f759b44329d9ee6751a55abf0f83",
+    "Diego999/pyGAT": "3664f2dc90cbf971564c0bf186dc794f12446d0c",
+    "graykode/nlp-tutorial": "d05e31ec81d56d70c1db89b99ab07e948f7ebc11",
+    "milesial/Pytorch-UNet": "21d7850f2af30a9695bbeea75f3136aa538cfc4a",
+    "rtqichen/torchdiffeq": "657943acefa826ef04c025ebeb1ff5e9d60dc268",
+    "MorvanZhou/PyTorch-Tutorial": "dbe154a9e56635e51c6b0c2ccea8ae36cfb585a7",
+    "karpathy/llama2.c": "350e04fe35433e6d2941dce5a1f53308f87058eb",
 }
 
 
@@ -344,4 +350,100 @@ PROGRAMS = (
     ),
     _gan("gan", "train 64x100|train 64x1x28x28"),
     _gan("wgan_gp", "train 64x100|train 64x1x28x28"),
+    Program(
+        name="pyGAT sparse",
+        repository="Diego999/pyGAT",
+        path="train.py",
+        args="--no-cuda --sparse",
+        step="train 1500x200",
+        data=((data.smaller_cora, "data/cora"),),
+        ends=False,
+    ),
+    *(
+        Program(
+            name=f"nlp-tutorial {name}",
+            repository="graykode/nlp-tutorial",
+            path=f"{folder}/{name}.py",
+            step=step,
+            ends=ends,
+        )
+        for folder, name, step, ends in (
+            ("2-1.TextCNN", "TextCNN", "train 6x3", False),
+            ("3-2.TextLSTM", "TextLSTM", "train 10x3x26", True),
+            ("4-2.Seq2Seq(Attention)", "Seq2Seq(Attention)", "train 1x5", False),
+            ("5-2.BERT", "BERT", "train 6x30", False),
+        )
+    ),
+    Program(
+        name="UNet",
+        repository="milesial/Pytorch-UNet",
+        path="train.py",
+        args="--epochs 1 --batch-size 1 --scale 0.1",
+        step="train 1x3x",
+        ends=False,
+        data=((data.masked_photographs, "data"),),
+    ),
+    Program(
+        name="torchdiffeq ode_demo",
+        repository="rtqichen/torchdiffeq",
+        path="examples/ode_demo.py",
+        args="--niters 60",
+        step="train",
+        needs=(".",),
+    ),
+    Program(
+        name="torchdiffeq odenet_mnist",
+        repository="rtqichen/torchdiffeq",
+        path="examples/odenet_mnist.py",
+        args="--nepochs 1 --batch_size 16 --test_batch_size 64",
+        step="train 16x1x28x28",
+        needs=(".",),
+        ends=False,
+        data=((data.mnist, "examples/.data/mnist"),),
+    ),
+    *(
+        Program(
+            name=f"PyTorch-Tutorial {name}",
+            repository="MorvanZhou/PyTorch-Tutorial",
+            path=f"tutorial-contents/{name}.py",
+            step=step,
+            ends=ends,
+        )
+        for name, step, ends in (
+            ("306_optimizer", "train 32x1", True),
+            ("403_RNN_regressor", "train 1x10x1", True),
+            ("406_GAN", "train 64x5", False),
+        )
+    ),
+    Program(
+        name="llama2.c",
+        repository="karpathy/llama2.c",
+        path="train.py",
+        args="--device=cpu --compile=False --vocab_source=custom --vocab_size=512 --dim=64"
+        " --n_layers=3 --n_heads=4 --n_kv_heads=4 --batch_size=8 --max_seq_len=64 --max_iters=60"
+        " --eval_interval=50 --eval_iters=5",
+        step="train 8x64",
+        data=((data.stories, "data/tok512"),),
+    ),
+    Program(
+        name="Lightning autoencoder",
+        repository="Lightning-AI/pytorch-lightning",
+        path="examples/pytorch/basics/autoencoder.py",
+        args="--trainer.max_epochs 1 --trainer.accelerator cpu --trainer.limit_train_batches 200"
+        " --trainer.limit_val_batches 20 --trainer.limit_test_batches 20"
+        " --trainer.limit_predict_batches 20",
+        step="train 32x784",
+        data=(
+            (data.large_mnist, "examples/Datasets"),
+            (data.mnist, "examples/pytorch/basics/data"),
+        ),
+    ),
+    Program(
+        name="Lightning transformer",
+        repository="Lightning-AI/pytorch-lightning",
+        path="examples/pytorch/basics/transformer.py",
+        step="train 20x35",
+        ends=False,
+        data=((data.lightning_words, "examples/pytorch/basics/data"),),
+    ),
 )

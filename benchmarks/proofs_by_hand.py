@@ -124,7 +124,7 @@ def keys_of(proof: dict[str, Any]) -> list[str]:
     """A combination's fixes by key: each name belongs to one of its faults."""
     fixes = {fault.id: [fix.name for fix in fault.fixes] for fault in FAULTS}
     keys = []
-    for name in proof["treatment"].split(" + "):
+    for name in proof["fixes"]:
         fault = next(f for f in proof["faults"] if name in fixes[f])
         keys.append(f"{fault}/{name}")
     return keys

@@ -10,25 +10,12 @@ import msgspec
 
 import boundby
 from boundby.model import Machine, Note, Point
-from boundby.model.diagnosis import (
-    Account,
-    BatchRow,
-    CollectiveRow,
-    Diagnosis,
-    Estimate,
-    Finding,
-    Group,
-    Numerics,
-    Outcome,
-    Peak,
-    Proof,
-    RankRow,
-    Slice,
-    Speedup,
-    StepTimes,
-    Verdict,
-    WhatIf,
-)
+from boundby.model.account import Account, Group, Verdict
+from boundby.model.diagnosis import Diagnosis, StepTimes
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow, Finding, WhatIf
+from boundby.model.proof import Numerics, Outcome, Peak, Proof, Speedup
+from boundby.model.rows import CollectiveRow, RankRow, Slice
 from tests.machines import round_machine
 
 SYNCS = Path(__file__).parent / "data" / "h200" / "bad_mlp_syncs.json.gz"

@@ -1,5 +1,5 @@
 """An autoencoder under much monitoring: the best weights are kept, gradients are counted in bins."""
-# mistake best: looped-parameters, python-in-step
+# mistake best: copied-state, python-in-step
 # mistake bins: host-metrics, python-in-step, looped-parameters
 
 import copy

@@ -10,7 +10,9 @@ import numpy as np
 from boundby.analysis.callers import with_callers
 from boundby.analysis.line_advice import with_advice
 from boundby.model import HostKind, Timeline
-from boundby.model.diagnosis import CallerRow, Estimate, Finding, LineRow, OpRow
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
+from boundby.model.rows import CallerRow, LineRow, OpRow
 from boundby.step.op_record import OpRecord
 from tests.timelines import Scene
 
@@ -91,7 +93,7 @@ def test_a_function_with_one_caller_names_the_innermost() -> None:
     assert calls.divided() == [CallerRow(where="net.py:3", ns=100.0, count=2)]
 
 
-def test_a_trace_that_knows_no_callers_leaves_lines_as_they_are() -> None:
+def test_trace_without_callers_leaves_lines_unchanged() -> None:
     timeline: Timeline = Scene().timeline()
     assert with_callers([LINE], Calls().records(), timeline) == [LINE]
 
@@ -112,7 +114,7 @@ def test_the_costliest_line_gets_a_sentence_and_the_finding_about_it() -> None:
         title="Float32 products",
         group="compute",
         where=["net.py:9"],
-        saving_ns=Estimate(low=1, expected=2, high=3),
+        saving_ns=Estimate(low=10, expected=20, high=30),
         change="",
     )
     outside = msgspec.structs.replace(LINE, where="unknown")
@@ -120,9 +122,14 @@ def test_the_costliest_line_gets_a_sentence_and_the_finding_about_it() -> None:
     assert [bool(row.advice) for row in lines] == [False, True, False]
     assert "aten::mm" in lines[1].advice
     assert "Finding 1 is about it: float32 products." in lines[1].advice
+    fused = msgspec.structs.replace(
+        finding, title="Unfused", saving_ns=Estimate(low=0, expected=2, high=30)
+    )
+    assert "Finding 2 is about it: float32" in with_advice([LINE], ops, [fused, finding])[0].advice
+    assert "about a small part of it: unfused." in with_advice([LINE], ops, [fused])[0].advice
 
 
-def test_a_line_at_its_roofline_and_one_that_nothing_helps_say_so() -> None:
+def test_advice_names_line_at_roofline_and_line_without_fix() -> None:
     near = msgspec.structs.replace(LINE, floor_ns=80.0)
     assert "near the roofline" in with_advice([near], [], [])[0].advice
     assert "boundby knows no fix" in with_advice([LINE], [], [])[0].advice

@@ -7,7 +7,8 @@ from boundby.analysis import chip_upgrade
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
-from boundby.model.diagnosis import ChipRow, Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import ChipRow, Finding
 from tests.faults.step_models import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -66,7 +67,7 @@ def test_a_faster_chip_waits_for_the_same_host() -> None:
     assert all(row.wall_ns.low >= 0.98 * 40 * 100e3 for row in rows)
 
 
-def test_no_chip_is_named_while_there_is_something_to_fix() -> None:
+def test_no_chip_is_named_while_findings_remain() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     wall = float(timeline.wall_ns)
     saving = Estimate(low=0.0, expected=0.1 * wall, high=0.2 * wall)

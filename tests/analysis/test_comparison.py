@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from boundby.analysis.comparison import compare
-from boundby.model.diagnosis import Diagnosis, LineRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import LineRow
 from tests.diagnoses import full_diagnosis, real_diagnosis
 
 replace = msgspec.structs.replace
@@ -39,7 +40,7 @@ def test_a_difference_beyond_noise_is_distinguished_from_one_within() -> None:
     assert again.slowdown == 0
 
 
-def test_one_step_each_says_nothing_about_noise() -> None:
+def test_single_steps_leave_noise_unknown() -> None:
     made = compare(with_steps([10e6]), with_steps([20e6]), names=("a", "b"))
     assert made.beyond_noise is None
     assert made.slowdown == 1
@@ -145,7 +146,7 @@ def test_lines_of_a_renamed_file_are_the_same_lines() -> None:
     }
 
 
-def test_a_text_that_is_there_twice_tells_nothing_of_another_file() -> None:
+def test_repeated_text_does_not_match_lines_across_files() -> None:
     before = with_lines(("a.py:1", "x = f(x)", 5e6), ("a.py:9", "x = f(x)", 5e6))
     after = with_lines(("b.py:4", "x = f(x)", 5e6))
     read_profiler_tree = {

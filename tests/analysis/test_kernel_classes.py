@@ -15,7 +15,7 @@ from boundby.analysis.kernel_classes import (
 )
 from boundby.capture import kineto
 from boundby.hardware.datasheet_machine import from_datasheet
-from boundby.model import UNTOLD
+from boundby.model import UNKNOWN_PRECISION
 from boundby.step.device_ops import device_work
 from tests.capture.kineto_events import event, kernel, launch, step_events, text, write
 
@@ -35,7 +35,7 @@ def test_time_is_divided_by_class_and_by_what_is_costed(tmp_path: Path) -> None:
     timeline = kineto.read(write(tmp_path, text(events))).timeline()
     machine = from_datasheet("NVIDIA H200", None)
     assert machine is not None
-    records, member = device_work(timeline, machine, UNTOLD)
+    records, member = device_work(timeline, machine, UNKNOWN_PRECISION)
     rows = {row.kernel_class: row for row in kernel_class_rows(timeline, records, member)}
     assert {name: row.ns for name, row in rows.items()} == {
         "matrix product": 50_000,

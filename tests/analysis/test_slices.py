@@ -11,7 +11,7 @@ from boundby.analysis import slices
 from boundby.analysis.account import attribute_step
 from boundby.analysis.slices import MOST_SLICES, slices_of
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
-from boundby.model.diagnosis import Slice
+from boundby.model.rows import Slice
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
 

@@ -2,7 +2,7 @@
 
 from boundby.analysis.verdict import _main_cause, find_verdict
 from boundby.model import DeviceKind, HostKind
-from boundby.model.diagnosis import Account, Group
+from boundby.model.account import Account, Group
 from tests.faults.step_models import step_model_of
 from tests.timelines import Scene
 
@@ -17,14 +17,14 @@ def test_bandwidth_that_is_communication_is_called_so() -> None:
     assert "100% of the bandwidth time is communication" in why
 
 
-def test_overhead_says_nothing_of_communication() -> None:
+def test_overhead_verdict_does_not_mention_communication() -> None:
     scene = Scene(end=1100.0)
     launch = scene.on_host(0, 10, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
     scene.on_device(20, 30, launch=launch)
     assert "communication" not in find_verdict(step_model_of(scene.timeline())).verdict.why
 
 
-def test_nothing_is_said_of_waiting_where_there_is_no_overhead() -> None:
+def test_waiting_is_not_mentioned_without_overhead() -> None:
     nothing = Group()
     account = Account(compute=nothing, bandwidth=nothing, overhead=nothing, unknown=nothing)
     assert _main_cause(account, "overhead") == ""

@@ -53,7 +53,7 @@ def test_the_largest_set_that_has_a_row_is_the_prediction(predictions: ModuleTyp
     assert predictions.predicted(diagnosis(*rows), ["graphs", "sdpa"])["faults"] == ["sdpa"]
 
 
-def test_what_was_not_found_buys_nothing(predictions: ModuleType) -> None:
+def test_fault_without_finding_has_no_saving(predictions: ModuleType) -> None:
     found = predictions.predicted(diagnosis(row("sdpa", wall=80)), ["layout-copies"])
     assert found["predicted_ns"]["expected"] == 100.0 and found["faults"] == []
 
@@ -204,7 +204,7 @@ def test_a_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
     assert played["graphs"] == 0 and "CUDA support" in rows["graphs"]["problem"]
 
 
-def test_without_time_nothing_is_said_of_a_fix(tmp_path: Path) -> None:
+def test_fix_without_time_is_not_reported(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert measured(tmp_path, 0.0) == {}
 

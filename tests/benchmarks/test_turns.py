@@ -103,7 +103,7 @@ def test_what_a_lack_of_memory_looks_like(turns: ModuleType, words: str, crowded
     assert turns.DroppedError(words).crowded is crowded
 
 
-def test_nobody_stays_when_the_one_who_asks_is_gone(tmp_path: Path) -> None:
+def test_server_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import os, signal, turns\n"
         "class Idle:\n"

@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Callable
 
+from boundby.capture.process.instruments import Observer
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.windows import Observer, Window, Windows
+from boundby.capture.process.windows import Window, Windows
 
 MS = 1_000_000
 

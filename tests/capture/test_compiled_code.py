@@ -64,7 +64,7 @@ BEHIND = {
 }
 
 
-def test_kernels_are_read_in_order_with_what_they_are_given() -> None:
+def test_kernels_are_read_in_order_with_their_arguments() -> None:
     first, second, third = kernels_of(SOURCE)
     read = Tensor(shape=(256, 2048), dtype="float32", strides=(2048, 1))
     written = Tensor(shape=(256, 2048), dtype="bfloat16", strides=(2048, 1))
@@ -76,20 +76,20 @@ def test_kernels_are_read_in_order_with_what_they_are_given() -> None:
     assert cost is not None and cost.bytes == 256 * 2048 * (4 + 2)
 
 
-def test_what_goes_into_a_graph_is_read_from_how_it_would_be_tried() -> None:
+def test_graph_inputs_are_read_from_its_test_harness() -> None:
     source = SOURCE.replace("cpp_fused_gelu_0(buf0, buf1)", "cpp_fused_gelu_0(primals_3, buf1)")
     first, *_ = kernels_of(source)
     assert first.tensors[0].shape == (2048, 2048)
 
 
-def test_what_is_updated_in_place_is_read_and_written() -> None:
+def test_in_place_update_is_read_and_written() -> None:
     source = SOURCE.replace("(s0, 16)", "(4, 16)").replace(", 'const int64_t'", "")
     source = source.replace(", const int64_t ks0", "").replace("buf2, s0)", "buf2)")
     (*_, updated) = kernels_of(source)
     assert [tensor.shape for tensor in updated.tensors] == [(4, 16), (4, 16), (256, 2048)]
 
 
-def test_lines_are_read_in_order_by_the_name_of_what_is_called() -> None:
+def test_lines_are_read_in_order_by_callee() -> None:
     assert lines_of(SOURCE, BEHIND) == {
         "mm": ["net.py:3", "net.py:5"],
         "cpp_fused_gelu_0": ["net.py:4", None],
@@ -98,7 +98,7 @@ def test_lines_are_read_in_order_by_the_name_of_what_is_called() -> None:
 
 
 @pytest.mark.parametrize("source", ["", "x = 1", "def call(args):\n    return ()"])
-def test_code_that_calls_nothing_is_no_error(source: str) -> None:
+def test_code_without_calls_is_accepted(source: str) -> None:
     assert kernels_of(source) == []
     assert lines_of(source, {}) == {}
 
@@ -125,7 +125,7 @@ GRAPH = CompiledGraph(
 )
 
 
-def test_kernels_of_a_graph_become_operators_and_what_is_outside_does_not() -> None:
+def test_only_kernels_of_graphs_become_operators() -> None:
     named = with_compiled_kernels(scene(2).timeline(), {"fabc": GRAPH})
     names = [named.names[index] for index in named.host.name]
     assert names[5:] == ["cpp_fused_gelu_0", "cpp_fused_gelu_0", "<built-in function kernel>"]
@@ -135,7 +135,7 @@ def test_kernels_of_a_graph_become_operators_and_what_is_outside_does_not() -> N
     assert lines == {2: "net.py:3", 3: "net.py:3", 4: "net.py:5", 5: "net.py:4"}
 
 
-def test_a_graph_that_calls_other_than_its_code_says_is_left_as_it_is() -> None:
+def test_graph_with_unexpected_calls_is_unchanged() -> None:
     before = scene(3).timeline()
     after = with_compiled_kernels(before, {"fabc": GRAPH})
     assert after.names == before.names
@@ -166,7 +166,7 @@ for _ in range(200):
 """
 
 
-def test_compiled_code_on_a_cpu_stands_at_the_lines_of_the_model(tmp_path: Path) -> None:
+def test_compiled_cpu_code_has_lines_of_the_model(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "boundby", "run", "--quiet", "--json", "run.json", "train.py"]

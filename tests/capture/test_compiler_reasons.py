@@ -81,6 +81,6 @@ def test_a_function_that_cannot_be_divided_runs_uncompiled(compiler: Any) -> Non
     assert line.endswith("train.py:9") and reason == "Unsupported Tensor.item() call"
 
 
-def test_without_a_compiler_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_compiler_reasons_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     assert (graph_breaks(), graph_break_lines(), compiled_again(), gave_up()) == ((), (), (), False)

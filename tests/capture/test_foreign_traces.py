@@ -106,7 +106,7 @@ def test_work_of_unknown_launches_is_not_the_operators_around_it(tmp_path: Path)
     assert (timeline.device.op == -1).all()
 
 
-def test_a_gpu_that_did_nothing_is_no_roof_of_the_cpu(tmp_path: Path) -> None:
+def test_idle_gpu_has_no_roof_for_cpu_work(tmp_path: Path) -> None:
     gpu = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
     events = [mark(0, 0, 2000), *(op("aten::addmm", 10 + i * 60, 50, **ADDMM) for i in range(30))]
     found = _diagnosis(tmp_path, events, deviceProperties=[gpu])
@@ -161,7 +161,7 @@ def test_one_event_of_another_age_does_not_make_the_step_years_long(
     assert "damaged-events" in codes(trace)
 
 
-def test_a_marker_around_nothing_is_not_the_step(tmp_path: Path) -> None:
+def test_empty_marker_is_not_the_step(tmp_path: Path) -> None:
     work = [launch(i, 105 + i * 30) for i in range(30)]
     work += [kernel(i, 120 + i * 30, 20) for i in range(30)]
     events = [mark(0, 0, 49), mark(1, 60, 9300), *work]
@@ -183,7 +183,7 @@ def test_a_collective_has_the_size_of_the_range_around_its_launch(tmp_path: Path
     assert row.bytes == 4 * 1024 * 1024
 
 
-def test_time_after_a_short_sync_is_what_the_host_did(tmp_path: Path) -> None:
+def test_time_after_short_sync_belongs_to_host(tmp_path: Path) -> None:
     events = [
         mark(0, 0, 300_000),
         frame("app.py(10): main", 0, 300_000),

@@ -74,7 +74,7 @@ def test_real_steps_get_their_operators_back(name: str, least: float, most_wrong
 
 
 @pytest.mark.parametrize("name", ["bad_mlp_syncs", "bert_large_bf16_compiled"])
-def test_a_graph_costs_what_the_same_step_costs_outside_of_one(name: str) -> None:
+def test_graph_costs_equal_those_of_eager_step(name: str) -> None:
     timeline = step(name)
     recording, _ = recording_of(timeline)
     machine = round_machine()
@@ -168,7 +168,7 @@ def test_of_graphs_that_differ_only_in_shapes_the_one_that_was_replayed_counts()
     assert one_product({8: recordings[8]}, [8, 0]) == [-1]
 
 
-def test_a_recording_of_something_else_is_not_used() -> None:
+def test_recording_of_other_graph_is_not_used() -> None:
     assert one_product({1: Recording((other("aten::gelu"),))}, [1]) == [-1]
 
 

@@ -33,7 +33,7 @@ def replayed(tmp_path: Path, **changed: Any) -> Timeline:
     return trace.timeline(1)
 
 
-def test_it_costs_what_the_same_kernel_costs_outside(tmp_path: Path) -> None:
+def test_kernel_in_graph_costs_as_much_as_outside(tmp_path: Path) -> None:
     timeline = replayed(tmp_path)
     assert timeline.device.graph.all() and timeline.device.call is not None
     (work,) = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).op_records

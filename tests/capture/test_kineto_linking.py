@@ -75,7 +75,7 @@ def test_kernels_know_their_launch_and_operator(tmp_path: Path) -> None:
     assert timeline.host.kind[timeline.device.launch].tolist() == [HostKind.LAUNCH] * 2
 
 
-def test_without_a_launch_the_noted_operator_stands(tmp_path: Path) -> None:
+def test_without_launch_noted_operator_is_used(tmp_path: Path) -> None:
     events = [entry for entry in step_events() if entry["cat"] != "cuda_runtime"]
     events[-1]["args"]["External id"] = 4
     timeline = timeline_of(tmp_path, events)
@@ -203,6 +203,26 @@ def test_phases(tmp_path: Path) -> None:
     assert phase_of(timeline, "cudaLaunchKernel") is Phase.BACKWARD
     assert phase_of(timeline, "aten::_foreach_add_") is Phase.OPTIMIZER
     assert phase_of(timeline, "train.py(1): main") is Phase.OTHER
+
+
+def test_the_loss_of_a_closure_is_no_part_of_the_update(tmp_path: Path) -> None:
+    events = [
+        mark(0, 0, 300),
+        event("user_annotation", "Optimizer.step#SGD.step", 10, 200),
+        frame("torch/optim/sgd.py(93): step", 11, 198),
+        frame("torch/utils/_contextlib.py(1): decorate_context", 12, 100),
+        frame("train.py(9): closure", 13, 90),
+        op("aten::nll_loss", 20, 5),
+        frame("torch/_tensor.py(570): backward", 30, 30),
+        op("aten::mul", 32, 5),
+        op("aten::clamp", 70, 5),
+        op("aten::_foreach_add_", 150, 10),
+    ]
+    timeline = timeline_of(tmp_path, events)
+    assert phase_of(timeline, "aten::nll_loss") is Phase.FORWARD
+    assert phase_of(timeline, "aten::mul") is Phase.BACKWARD
+    assert phase_of(timeline, "aten::clamp") is Phase.FORWARD
+    assert phase_of(timeline, "aten::_foreach_add_") is Phase.OPTIMIZER
 
 
 def test_a_module_run_again_in_the_backward_is_backward(tmp_path: Path) -> None:
@@ -335,7 +355,7 @@ def test_a_large_copy_from_pageable_memory_is_a_sync(
     assert timeline_of(tmp_path, events).host.kind.tolist() == [kind]
 
 
-def test_modules_beside_the_script_are_the_users_whatever_their_names(
+def test_modules_beside_the_script_are_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "datasets").mkdir()

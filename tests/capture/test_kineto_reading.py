@@ -61,7 +61,7 @@ def test_where_the_pieces_are_cut_does_not_matter(
     assert [device.name for device in pieces.metadata.devices] == ["NVIDIA H200"] * 8
 
 
-def test_what_a_trace_says_about_itself(tmp_path: Path) -> None:
+def test_metadata_of_trace(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         text(
@@ -175,7 +175,7 @@ def test_text_numbers_and_streams_of_old_files(tmp_path: Path) -> None:
         ("a.xplane.pb", b"\x0a", "XLA profiles (.xplane.pb) are not supported yet"),
     ],
 )
-def test_what_is_no_trace_gets_one_clear_line(
+def test_other_file_gives_one_line_error(
     tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     path = tmp_path / name
@@ -223,7 +223,7 @@ def test_a_large_file_without_markers_is_read_from_its_start(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rows", [10**6, 20])
-def test_progress_runs_from_nothing_to_all(tmp_path: Path, rows: int) -> None:
+def test_progress_runs_from_zero_to_one(tmp_path: Path, rows: int) -> None:
     shares: list[float] = []
     path = write(tmp_path, text(step_events() * 30), "trace.json.gz")
     kineto.read(path, whole_rows=rows, progress=shares.append)

@@ -134,7 +134,7 @@ def test_two_optimizers_make_one_cycle(tmp_path: Path) -> None:
     assert {len(trace.timeline(index).device) for index in range(6)} == {50}
 
 
-def test_unmarked_steps_are_recovered_from_what_repeats(tmp_path: Path) -> None:
+def test_unmarked_steps_are_recovered_from_repetition(tmp_path: Path) -> None:
     trace = read(tmp_path, loop(8, markers=False))
     assert trace.steps_from == "launch pattern"
     assert len(trace.steps) == 8
@@ -149,7 +149,7 @@ def test_layers_that_repeat_inside_one_call_are_no_steps(tmp_path: Path) -> None
     assert len(trace.steps) == 1
 
 
-def test_nothing_that_repeats_is_one_window(tmp_path: Path) -> None:
+def test_trace_without_repetition_is_one_step(tmp_path: Path) -> None:
     events = [op(f"aten::op{index}", 10.0 * index, 5) for index in range(30)]
     trace = read(tmp_path, events)
     assert trace.steps_from == "whole window"

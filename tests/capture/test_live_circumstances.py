@@ -93,7 +93,7 @@ def test_a_collection_with_no_python_around_it_has_no_place(
     assert capfd.readouterr().err == ""
 
 
-def test_nothing_stays_behind_in_the_interpreter() -> None:
+def test_interpreter_state_is_restored() -> None:
     before = list(gc.callbacks)
     bystander = HostCounterSampler()
     bystander.begin()
@@ -105,7 +105,7 @@ def test_nothing_stays_behind_in_the_interpreter() -> None:
     assert gc.callbacks == before
 
 
-def test_a_script_without_clean_steps_tells_nothing() -> None:
+def test_without_clean_steps_counters_are_unknown() -> None:
     found = HostCounterSampler().host_counters((), None)
     assert found.main is None
     assert found.collector_ns == ()
@@ -207,7 +207,7 @@ def test_real_recompilations_are_timed() -> None:
 
 
 @linux
-def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
+def test_cpu_time_of_script_processes_is_counted_also_after_their_end() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     bystander = HostCounterSampler()
     bystander.begin()
@@ -227,9 +227,7 @@ def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
     assert after is not None and after - alive < 0.2e9
 
 
-def test_what_other_virtual_machines_take_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steal_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of user, nice, system, idle, disk, irq, softirq, steal; guests are among the first."""
     told = tmp_path / "stat"
     monkeypatch.setattr(host_counters, "_CORES", told)

@@ -50,7 +50,7 @@ def watched() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_nothing_changes_and_steps_are_found(
+def test_steps_are_found_without_changing_results(
     form: str, plain: dict[str, Any], watched: dict[str, Any]
 ) -> None:
     without, with_us = plain[form], watched[form]

@@ -148,19 +148,19 @@ def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], check=True)
 
 
-def test_nothing_is_said_on_stderr(notes: GraphRecorder, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_stays_empty(notes: GraphRecorder, capfd: pytest.CaptureFixture[str]) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_runs_on_another_device_is_left_out(notes: GraphRecorder) -> None:
+def test_operators_of_other_device_are_left_out(notes: GraphRecorder) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     (path,) = notes.close()[0].values()
     recording = read(path)
     assert recording is not None and not recording.operators
 
 
-def test_outside_of_captures_nothing_is_recorded(notes: GraphRecorder) -> None:
+def test_nothing_is_recorded_outside_of_captures(notes: GraphRecorder) -> None:
     recording = captured(notes, lambda: torch.ones(3))
     torch.zeros(3).mul(2)
     assert "aten::mul" not in [operator.name for operator in recording.operators]
@@ -191,7 +191,7 @@ def test_a_profiler_that_runs_already_continues(notes: GraphRecorder) -> None:
     assert {"aten::exp", "aten::cos"} <= {event.key for event in profiler.key_averages()}
 
 
-def test_recordings_take_no_more_room_than_they_may(tmp_path: Path) -> None:
+def test_recordings_respect_disk_limit(tmp_path: Path) -> None:
     notes = GraphRecorder(torch, tmp_path, most_bytes=1)
     for _ in range(3):
         notes.capture_began(graph := types.SimpleNamespace())
@@ -200,7 +200,7 @@ def test_recordings_take_no_more_room_than_they_may(tmp_path: Path) -> None:
     assert len(notes.close()[0]) == 1
 
 
-def test_a_folder_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
+def test_missing_folder_is_ignored(tmp_path: Path) -> None:
     notes = GraphRecorder(torch, tmp_path / "gone")
     notes.capture_began(graph := types.SimpleNamespace())
     notes.capture_ends(graph)
@@ -257,7 +257,7 @@ class _Deaf:
         return
 
 
-def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Path) -> None:
+def test_replayed_graph_is_diagnosed_by_captured_operators(tmp_path: Path) -> None:
     """From notes taken on the CPU, as if on a device, and a trace of the graph's replay."""
     notes = GraphRecorder(torch, tmp_path)
     a, b = torch.randn(64, 128), torch.randn(128, 32)
@@ -366,7 +366,7 @@ def test_a_failure_of_notes_is_reported_with_the_rest(tmp_path: Path) -> None:
     assert capture.failure.line in [note.text for note in capture.notes]
 
 
-def test_who_profiles_nothing_takes_no_notes(tmp_path: Path) -> None:
+def test_without_profile_captures_are_not_recorded(tmp_path: Path) -> None:
     plan = Plan(warmup=2, profiled=0)
     recorder = Recorder(torch, plan=plan, step_by="mark", folder=tmp_path, on_done=lambda: None)
     assert recorder.graphs is None

@@ -67,7 +67,9 @@ def hooks(failed: list[Exception]) -> Iterator[Hooks]:
         "optimizer_ends",
     ],
 )
-def test_a_step_is_taken_whatever_fails(hooks: Hooks, failed: list[Exception], part: str) -> None:
+def test_step_runs_despite_observer_failure(
+    hooks: Hooks, failed: list[Exception], part: str
+) -> None:
     hooks.watcher = Clumsy(part)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,7 +81,7 @@ def test_a_step_is_taken_whatever_fails(hooks: Hooks, failed: list[Exception], p
     assert not hooks._depth
 
 
-def test_a_graph_is_replayed_whatever_fails(hooks: Hooks, failed: list[Exception]) -> None:
+def test_graph_is_replayed_despite_observer_failure(hooks: Hooks, failed: list[Exception]) -> None:
     replay = hooks._around_replay(Graph.replay)
     graph = Graph()
     hooks.watcher = Clumsy("call_begins")
@@ -87,7 +89,7 @@ def test_a_graph_is_replayed_whatever_fails(hooks: Hooks, failed: list[Exception
     assert graph.replayed == 1 and len(failed) == 1
 
 
-def test_what_the_script_raises_is_its_own(hooks: Hooks, failed: list[Exception]) -> None:
+def test_exception_of_script_is_not_caught(hooks: Hooks, failed: list[Exception]) -> None:
     hooks.watcher = Clumsy("nothing")
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         torch.nn.Linear(4, 1)(torch.ones(2, 3))
@@ -177,7 +179,7 @@ def test_a_failure_is_a_line_and_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [Window.CLEAN, Window.ISSUE, Window.PROFILED])
-def test_giving_up_leaves_nothing_behind(tmp_path: Path, window: Window) -> None:
+def test_giving_up_removes_all_hooks(tmp_path: Path, window: Window) -> None:
     matmul, prepare = torch.Tensor.__matmul__, torch.autograd.profiler._prepare_profiler
     callbacks = list(gc.callbacks)
     recorder = Recorder(

@@ -90,7 +90,7 @@ def test_a_loaders_batches_are_seen_come(events: Events) -> None:
     assert events.take() == ["batch", "batch"]
 
 
-def test_without_a_watcher_nothing_is_seen(hooks: Hooks, events: Events) -> None:
+def test_without_watcher_no_call_is_recorded(hooks: Hooks, events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     events.take()
@@ -261,7 +261,7 @@ def test_modules_called_on_other_threads_are_not_steps(events: Events) -> None:
     assert events.take() == []
 
 
-def test_a_script_that_trains_on_a_thread_of_its_own_is_seen(events: Events) -> None:
+def test_training_on_other_thread_is_observed(events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     events.take()

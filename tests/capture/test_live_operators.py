@@ -141,7 +141,7 @@ def test_every_operator(tmp_path: Path) -> None:
     )
 
 
-def test_what_asks_a_tensor_for_its_value(tmp_path: Path) -> None:
+def test_functions_that_read_tensor_values(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -276,7 +276,7 @@ def test_autocast_casts_stand_where_they_are_wanted(tmp_path: Path) -> None:
     )
 
 
-def test_backward_stands_where_its_forward_does(tmp_path: Path) -> None:
+def test_backward_has_line_of_its_forward(tmp_path: Path) -> None:
     text, timeline = profile(
         tmp_path,
         """
@@ -297,7 +297,7 @@ def test_backward_stands_where_its_forward_does(tmp_path: Path) -> None:
     assert lines(timeline, Phase.BACKWARD) == named(text)
 
 
-def test_python_that_the_backward_runs_has_lines_of_its_own(tmp_path: Path) -> None:
+def test_python_in_backward_has_its_own_lines(tmp_path: Path) -> None:
     text, timeline = profile(
         tmp_path,
         """
@@ -354,7 +354,7 @@ def test_builtin_functions_stand_where_they_are_called(tmp_path: Path) -> None:
     assert timeline.sources[host.source[row]].endswith("script.py:6")
 
 
-def test_what_a_library_does_has_its_line_inside_the_users(tmp_path: Path) -> None:
+def test_library_line_is_inside_the_users_line(tmp_path: Path) -> None:
     """The user's line that led there, the library's that ran it; torch's own are neither."""
     library = tmp_path / "site-packages" / "layers"
     library.mkdir(parents=True)

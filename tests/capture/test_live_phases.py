@@ -24,7 +24,7 @@ def test_clean_steps_are_timed_by_phase_without_a_sync() -> None:
     assert run.device.syncs == synced + 2  # behind the last clean step, before the issue step
 
 
-def test_the_host_takes_the_smaller_of_what_it_took_from_idle_and_in_clean_steps() -> None:
+def test_phase_time_is_smaller_of_issue_and_clean_time() -> None:
     issue = [{"forward": 15.0, "backward": 21.0}, {"forward": 17.0, "backward": 22.0}]
     steady = [{"forward": 12.0, "backward": 30.0}] * 3
     assert usual_phases(issue, steady) == {"forward": 12.0, "backward": 21.5}
@@ -71,7 +71,7 @@ def test_repeated_calls_in_one_phase_do_not_wait_for_the_device() -> None:
     assert run.device.syncs == before + 1
 
 
-def test_the_pace_is_looked_at_between_steps_and_never_between_clean_ones() -> None:
+def test_host_speed_is_sampled_between_steps_but_not_clean_ones() -> None:
     looks: list[Window] = []
     run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2), look=looks.append)
     run.steps(*[10.0] * 14)

@@ -12,7 +12,7 @@ from tests.capture.runs import Run
 
 
 @given(st.integers(1, 200))
-def test_what_is_said_to_fit_does(steps: int) -> None:
+def test_suggested_options_fit(steps: int) -> None:
     request = fitting(steps)
     if request is None:
         assert steps < 8
@@ -27,7 +27,7 @@ def test_what_is_said_to_fit_does(steps: int) -> None:
 
 
 @given(st.integers(1, 300), st.integers(2, 5))
-def test_what_is_said_to_fit_a_script_of_several_kinds_does(steps: int, kinds: int) -> None:
+def test_suggested_options_fit_script_with_several_kinds(steps: int, kinds: int) -> None:
     """Kinds in turn, the first a little longer than the others: its steps alone are counted."""
     if (request := fitting(steps, share=1 / kinds)) is None:
         return
@@ -54,7 +54,7 @@ def test_a_script_of_several_kinds_is_reported_so() -> None:
     assert none.endswith("at least 21 steps are needed to measure and profile it")
 
 
-def test_more_steps_are_never_asked_for_less() -> None:
+def test_more_steps_allow_no_smaller_request() -> None:
     totals = [request.total() for steps in range(1, 60) if (request := fitting(steps))]
     assert totals == sorted(totals)
     # A script that is long enough for the usual plan is asked for no less than that.
@@ -101,7 +101,7 @@ def test_a_median_is_known_when_most_steps_are_near_it() -> None:
 
 
 @given(st.lists(st.floats(1, 1e9), max_size=60))
-def test_what_is_known_is_around_the_median(times: list[float]) -> None:
+def test_interval_contains_the_median(times: list[float]) -> None:
     if is_known(times, 0.03):
         middle = statistics.median(times)
         near = [time for time in times if abs(time - middle) <= 0.0301 * middle]

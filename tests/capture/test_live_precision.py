@@ -59,7 +59,7 @@ def test_the_old_switches() -> None:
 
 
 @pytest.mark.skipif(not NEW, reason="this torch has the old switches alone")
-def test_the_new_settings_beside_which_the_old_switches_cannot_be_read() -> None:
+def test_new_precision_settings_are_read_without_old_switches() -> None:
     products, convolutions, cpu, everything, without = allowed_after(
         "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
         "torch.backends.cudnn.conv.fp32_precision = 'ieee'",

@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 SCRIPT = """
 import json
 import sys
-from boundby.capture.torch.provenance import ask_for_provenance, kernel_lines
+from boundby.capture.torch.provenance import enable_provenance, kernel_lines
 if sys.argv[1] == "ask":
-    ask_for_provenance()
+    enable_provenance()
 import torch
 
 def work(x):
@@ -54,16 +54,14 @@ def first(script: Path) -> dict[str, str]:
     return run(script, "ask")
 
 
-def test_a_fused_kernel_knows_its_line_also_out_of_the_cache(
-    script: Path, first: dict[str, str]
-) -> None:
+def test_fused_kernel_from_cache_has_its_line(script: Path, first: dict[str, str]) -> None:
     assert any(name.startswith("cpp_fused") for name in first)
     assert {line.partition("train.py:")[2] for line in first.values()} <= {"10", "11"}
     assert run(script, "ask") == first
 
 
 @pytest.mark.usefixtures("first")
-def test_unasked_nothing_is_known_and_nothing_fails(script: Path) -> None:
+def test_without_request_provenance_is_empty(script: Path) -> None:
     assert run(script, "not") == {}
 
 
@@ -82,7 +80,7 @@ def test_lines_out_of_the_cache_are_those_of_the_script_as_it_is_now(
 
 
 @pytest.mark.usefixtures("first")
-def test_lines_that_the_script_has_no_more_are_gone(script: Path, tmp_path: Path) -> None:
+def test_removed_lines_are_reported_as_gone(script: Path, tmp_path: Path) -> None:
     copied = tmp_path / "train.py"
     renamed = SCRIPT.replace("y = torch.sin(x) * 2", "z = torch.sin(x) * 2")
     renamed = renamed.replace("y.cos()", "z.cos()").replace(

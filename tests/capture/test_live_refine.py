@@ -27,7 +27,7 @@ def with_columns(timeline: Timeline, **columns: list[int]) -> Timeline:
     return msgspec.structs.replace(timeline, host=msgspec.structs.replace(timeline.host, **arrays))
 
 
-def test_the_runtime_stands_where_its_operator_or_its_builtin_does() -> None:
+def test_runtime_call_has_line_of_its_operator_or_builtin() -> None:
     scene = Scene()
     scene.on_host(0, 90, HostKind.PYTHON, "train.py(3): step")
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))
@@ -46,7 +46,7 @@ def test_the_runtime_stands_where_its_operator_or_its_builtin_does() -> None:
     assert refined.allocations.row.tolist() == [1]
 
 
-def test_a_compiled_kernel_stands_where_it_was_called_and_not_where_the_profile_began() -> None:
+def test_compiled_kernel_has_line_of_its_call() -> None:
     """To the trace it is in the frame of a module, whose line is the one it was first met at."""
     scene = Scene()
     scene.on_host(0, 90, HostKind.PYTHON, "train.py(16): <module>")
@@ -80,7 +80,7 @@ def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
     ]
 
 
-def test_where_nothing_is_known_nothing_changes() -> None:
+def test_without_details_timeline_is_unchanged() -> None:
     scene = Scene()
     scene.on_host(0, 90, HostKind.PYTHON, "train.py(3): step")
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))

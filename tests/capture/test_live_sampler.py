@@ -41,7 +41,7 @@ def test_the_function_that_runs_is_named() -> None:
     assert any(s.function == "spin" and s.file == __file__ for s in samples)
 
 
-def test_what_it_changes_is_put_back() -> None:
+def test_changes_are_undone() -> None:
     before, threads = sys.getswitchinterval(), threading.active_count()
     sampler = LineSampler()
     sampler.start()

@@ -7,7 +7,7 @@ from boundby.capture.torch.shapes import Shape, first_shape, step_kind
 from boundby.model.step_kind import StepUnit
 
 
-class LaunchSequence:
+class SimulatedScript:
     """A loop's events, played to a finder; `ends` has the kind of every step that ended."""
 
     def __init__(self, step_by: StepBy = "auto", optimizers: int = 0) -> None:
@@ -31,7 +31,7 @@ class LaunchSequence:
 
 
 def test_a_plain_loop() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(5):
         script.train()
         script.step()
@@ -46,7 +46,7 @@ def test_a_plain_loop() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(4):
         for _ in range(8):
             script.train()
@@ -55,7 +55,7 @@ def test_gradient_accumulation() -> None:
 
 
 def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
-    script = LaunchSequence(optimizers=2)
+    script = SimulatedScript(optimizers=2)
     for iteration in range(6):
         script.train(model=0)
         script.step(0)
@@ -67,7 +67,7 @@ def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
 
 @pytest.mark.parametrize("critic_steps", [2, 5])
 def test_a_critic_trained_more_often(critic_steps: int) -> None:
-    script = LaunchSequence(optimizers=2)
+    script = SimulatedScript(optimizers=2)
     for iteration in range(6):
         for _ in range(critic_steps):
             script.step(0)
@@ -77,7 +77,7 @@ def test_a_critic_trained_more_often(critic_steps: int) -> None:
 
 
 def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(20):
         script.step(0)
     assert len(script.ends) == 20
@@ -92,7 +92,7 @@ def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
 
 
 def test_an_optimizer_per_parameter() -> None:
-    script = LaunchSequence(optimizers=200)
+    script = SimulatedScript(optimizers=200)
     for iteration in range(3):
         for number in range(200):
             assert len(script.ends) == iteration
@@ -101,7 +101,7 @@ def test_an_optimizer_per_parameter() -> None:
 
 
 def test_some_of_many_never_fire() -> None:
-    script = LaunchSequence(optimizers=10)
+    script = SimulatedScript(optimizers=10)
     for _ in range(20):
         for number in range(7):
             script.step(number)
@@ -110,7 +110,7 @@ def test_some_of_many_never_fire() -> None:
 
 
 def test_an_optimizer_that_stops_firing() -> None:
-    script = LaunchSequence(optimizers=2)
+    script = SimulatedScript(optimizers=2)
     for _ in range(5):
         script.step(0)
         script.step(1)
@@ -120,7 +120,7 @@ def test_an_optimizer_that_stops_firing() -> None:
 
 
 def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
-    script = LaunchSequence(optimizers=2)
+    script = SimulatedScript(optimizers=2)
     for _ in range(5):
         script.step(0)
         script.step(1)
@@ -131,7 +131,7 @@ def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
 
 
 def test_an_optimizer_that_replaces_another() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(5):
         script.step(0)
     script.finder.optimizer_gone(100)
@@ -141,8 +141,8 @@ def test_an_optimizer_that_replaces_another() -> None:
     assert len(script.ends) == 10
 
 
-def test_evaluation_inside_training_is_a_kind_of_its_own() -> None:
-    script = LaunchSequence(optimizers=1)
+def test_evaluation_inside_training_is_a_separate_kind() -> None:
+    script = SimulatedScript(optimizers=1)
     for iteration in range(4):
         script.train()
         if iteration == 2:
@@ -158,7 +158,7 @@ def test_evaluation_inside_training_is_a_kind_of_its_own() -> None:
 
 
 def test_evaluation_before_training_with_the_optimizer_made() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(100):
         script.evaluate()
     assert script.ends == []
@@ -168,7 +168,7 @@ def test_evaluation_before_training_with_the_optimizer_made() -> None:
 
 
 def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(5):
         script.evaluate()
     assert script.ends == ["forward 32x8"] * 4
@@ -181,7 +181,7 @@ def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
 
 
 def test_inference_only() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(5):
         script.evaluate()
     # The last one has no end: nothing says that the script went on to something else.
@@ -190,7 +190,7 @@ def test_inference_only() -> None:
 
 
 def test_an_optimizer_that_is_never_used() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(510):
         script.evaluate()
     assert 0 < len(script.ends) <= 10
@@ -198,7 +198,7 @@ def test_an_optimizer_that_is_never_used() -> None:
 
 
 def test_rollouts_in_training_mode_precede_the_first_step_of_an_agent() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(2048):
         script.finder.called(0, False, (4,), waits=True)
     assert script.ends == []
@@ -208,7 +208,7 @@ def test_rollouts_in_training_mode_precede_the_first_step_of_an_agent() -> None:
 
 
 def test_embeddings_by_a_model_that_no_optimizer_updates_are_not_the_step() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(2048):
         script.finder.called(7, False, (1, 3), owned=False)
     assert script.ends == []
@@ -222,7 +222,7 @@ def test_embeddings_by_a_model_that_no_optimizer_updates_are_not_the_step() -> N
 
 
 def test_training_that_is_over() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     script.train()
     script.step()
     for _ in range(510):
@@ -231,7 +231,7 @@ def test_training_that_is_over() -> None:
 
 
 def test_training_by_replayed_graphs() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(3):
         script.train()
         script.step()
@@ -242,7 +242,7 @@ def test_training_by_replayed_graphs() -> None:
 
 
 def test_encoder_and_decoder_in_turn_are_one_step() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(4):
         script.evaluate((1, 100), model=0)
         script.evaluate((1, 7), model=1)
@@ -250,7 +250,7 @@ def test_encoder_and_decoder_in_turn_are_one_step() -> None:
 
 
 def test_one_encoder_call_and_many_of_the_decoder() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     script.evaluate((1, 100), model=0)
     for _ in range(10):
         script.evaluate((1, 1), model=1)
@@ -258,7 +258,7 @@ def test_one_encoder_call_and_many_of_the_decoder() -> None:
 
 
 def test_a_model_that_gives_way_to_another() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(3):
         script.evaluate(model=0)
     for _ in range(60):
@@ -267,7 +267,7 @@ def test_a_model_that_gives_way_to_another() -> None:
 
 
 def test_prefill_and_decode_are_distinguished_by_shape() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(3):
         script.evaluate((1, 128))
         for _ in range(4):
@@ -277,22 +277,22 @@ def test_prefill_and_decode_are_distinguished_by_shape() -> None:
 
 
 def test_growing_shapes_are_one_kind_after_a_while() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for length in range(5, 40):
         script.evaluate((1, length))
     assert script.ends[8:] == ["forward"] * 26
 
 
 def test_batches_of_varying_length_are_one_kind_after_a_while() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for length in range(100, 130):
         script.train((32, length))
         script.step()
     assert script.ends[8:] == ["train"] * 22
 
 
-def test_decoding_stays_a_kind_beside_prompts_of_any_length() -> None:
-    script = LaunchSequence()
+def test_decoding_is_one_kind_despite_prompts_of_any_length() -> None:
+    script = SimulatedScript()
     for length in range(100, 120):
         script.evaluate((1, length))
         for _ in range(20):
@@ -302,7 +302,7 @@ def test_decoding_stays_a_kind_beside_prompts_of_any_length() -> None:
 
 
 def test_marks_go_before_all_else() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(3):
         script.train()
         script.finder.mark()
@@ -314,15 +314,15 @@ def test_marks_go_before_all_else() -> None:
     assert script.finder.seen["marks"] == 6
 
 
-def test_marks_around_nothing_that_is_known() -> None:
-    script = LaunchSequence("mark")
+def test_marks_without_known_calls() -> None:
+    script = SimulatedScript("mark")
     script.finder.mark()
     script.finder.mark()
     assert script.ends == ["step", "step"]
 
 
 def test_steps_by_forward_although_there_is_an_optimizer() -> None:
-    script = LaunchSequence("forward", optimizers=1)
+    script = SimulatedScript("forward", optimizers=1)
     for _ in range(4):
         script.train()
         script.step()
@@ -330,7 +330,7 @@ def test_steps_by_forward_although_there_is_an_optimizer() -> None:
 
 
 def test_steps_by_optimizer_are_not_found_without_one() -> None:
-    script = LaunchSequence("optimizer")
+    script = SimulatedScript("optimizer")
     for _ in range(600):
         script.evaluate()
     assert script.ends == []
@@ -354,7 +354,7 @@ def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
 
 def test_weights_updated_by_hand_step_with_every_backward() -> None:
     """Tensors alone: no module is called, no optimizer made."""
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(4):
         script.finder.backward_ended()
     assert script.ends == ["train"] * 4
@@ -362,7 +362,7 @@ def test_weights_updated_by_hand_step_with_every_backward() -> None:
 
 
 def test_a_backward_is_no_step_where_a_module_was_called() -> None:
-    script = LaunchSequence()
+    script = SimulatedScript()
     for _ in range(4):
         script.train()
         script.finder.backward_ended()
@@ -371,7 +371,7 @@ def test_a_backward_is_no_step_where_a_module_was_called() -> None:
 
 
 def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(4):
         script.finder.backward_ended()
         script.finder.backward_ended()
@@ -382,7 +382,7 @@ def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
 @pytest.mark.parametrize("then", ["call", "optimizer"])
 def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
     """A check of gradients, say, before the model is made."""
-    script = LaunchSequence()
+    script = SimulatedScript()
     script.finder.backward_ended()
     script.finder.backward_ended()
     for _ in range(3):
@@ -395,7 +395,7 @@ def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
 
 def test_rollouts_between_updates_are_steps_of_their_own() -> None:
     """Not before the first update: until then nobody knows what the script is about."""
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for iteration in range(3):
         for _ in range(8):
             script.finder.called(0, False, (4, 4), waits=True, gradients=False)
@@ -411,8 +411,21 @@ def test_rollouts_between_updates_are_steps_of_their_own() -> None:
     assert script.finder.found_by == "optimizer" and not script.restarts
 
 
+def test_a_short_rollout_before_each_update_is_a_step_with_it() -> None:
+    """What is made of it is between the two: returns, advantages."""
+    script = SimulatedScript(optimizers=1)
+    for _ in range(4):
+        for _ in range(16):
+            script.finder.called(0, True, (4, 4), waits=True, gradients=False)
+        script.train()
+        script.finder.backward_ended()
+        script.step()
+    assert len(script.ends) == 4 and len(set(script.ends)) == 1
+    assert "train 32x8" in script.ends[0] and not script.finder.awaits_rollouts
+
+
 def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     script.train()
     script.step()
     for _ in range(5):
@@ -424,7 +437,7 @@ def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
 
 def test_a_few_calls_without_gradients_belong_to_the_training_step() -> None:
     """Of a target network that no optimizer updates, or of the model itself."""
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(4):
         for _ in range(3):
             script.finder.called(7, False, (32, 8), owned=False, gradients=False)
@@ -434,9 +447,9 @@ def test_a_few_calls_without_gradients_belong_to_the_training_step() -> None:
     assert script.ends[1:] == ["train 32x8 with 1 evaluation call"] * 3
 
 
-def test_what_a_step_contains_is_counted() -> None:
+def test_contents_of_step_are_counted() -> None:
     """The last step may be cut short: what most of them contain counts."""
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for passes in (4, 4, 3):
         script.finder.called(0, False, (2, 8), gradients=False)
         for _ in range(passes):
@@ -449,7 +462,7 @@ def test_what_a_step_contains_is_counted() -> None:
 
 def test_a_closure_runs_inside_the_update() -> None:
     """As that of LBFGS, which calls the model many times in one step of the optimizer."""
-    script = LaunchSequence(optimizers=1)
+    script = SimulatedScript(optimizers=1)
     for _ in range(2):
         for _ in range(20):
             script.train()

@@ -13,7 +13,7 @@ def test_calls_are_distinguished_from_the_code_around_them() -> None:
     assert call_cost.function_ns == 360.0
 
 
-def test_what_is_no_slower_costs_nothing() -> None:
+def test_call_that_is_not_slower_has_no_profiler_cost() -> None:
     assert measured_call_cost((10.0, 40.0, 50.0), (9.0, 38.0, 40.0)) == (0.0, 0.0, 0.0)
 
 

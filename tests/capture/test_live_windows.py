@@ -89,7 +89,7 @@ def test_all_windows_in_turn() -> None:
     assert run.done == 1
 
 
-def test_a_host_that_drifts_is_timed_at_the_pace_of_the_clean_steps() -> None:
+def test_drifting_host_is_timed_at_speed_of_clean_steps() -> None:
     run = Run(plan_of(warmup=3, steps=10, profiled=1))
     run.steps(*(10 + 0.3 * number for number in range(3 + 6 + 10)))
     assert run.window() is Window.PROFILED
@@ -138,7 +138,7 @@ def test_a_kind_that_does_not_come_back_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("quick_ms", [2.5, 0.01])
-def test_what_was_only_called_before_the_script_began_is_not_what_it_is_about(
+def test_kind_seen_only_before_clean_steps_is_not_main_kind(
     quick_ms: float,
 ) -> None:
     """As before a graph is captured: a few calls of the model, then replays alone."""
@@ -165,7 +165,7 @@ def test_a_rare_main_kind_is_measured_with_those_between() -> None:
     assert run.windows.main_kind == "train" and len(run.windows.steady) == 10
 
 
-def test_a_main_kind_that_comes_late_is_waited_for_with_the_profiler() -> None:
+def test_profiler_waits_for_late_main_kind() -> None:
     run = Run(Plan(warmup=2, clean=2, issue=1, profiled=1))
     run.steps(10, 10, 10, 10, 10)
     assert run.window() is Window.PROFILED
@@ -314,7 +314,7 @@ def test_a_script_that_ends_early(steps: int, window: Window, clean: int, calls:
     assert not run.done
 
 
-def test_starting_over_forgets_what_was_no_training() -> None:
+def test_starting_over_forgets_earlier_steps() -> None:
     run = Run(Plan(warmup=2, clean=3))
     run.steps(10, 10, 10, kind="forward")
     run.windows.start_over()
@@ -335,7 +335,7 @@ def samples(kind: str, *times: float) -> list[Sample]:
     return [Sample(kind=kind, ns=time) for time in times]
 
 
-def test_the_main_kind_is_where_most_time_goes() -> None:
+def test_main_kind_takes_most_time() -> None:
     assert main_kind([]) is None
     assert main_kind(samples("a", 1, 1, 1) + samples("b", 5, 5, 5)) == "b"
     # One long evaluation, or one that had to be compiled, is not what the script is about.
@@ -350,7 +350,7 @@ def rollouts(run: Run, steps: int, ms: float) -> None:
     run.in_row = False
 
 
-def test_rollouts_that_take_most_of_the_time_are_what_is_profiled() -> None:
+def test_rollouts_with_most_time_are_profiled() -> None:
     """Updates come first; 16 of 12 ms are less than 128 calls of 3.5 ms."""
     run = Run(plan_of(warmup=None, steps=None, profiled=3))
     run.awaits_more = True
@@ -379,3 +379,21 @@ def test_training_that_is_over_is_not_waited_for() -> None:
     run.steps(*[20] * 6)
     rollouts(run, 500, 5)
     assert run.done and run.windows.main_kind == "forward"
+
+
+def test_steps_of_requested_kind_are_measured() -> None:
+    run = Run(plan_of(warmup=None, steps=5, profiled=2, kind="forward"))
+    run.steps(*[100] * 50)
+    assert run.window() is Window.WARMUP
+    run.steps(*[10] * 30, kind="forward 4x4")
+    assert run.done
+    assert run.windows.main_kind == "forward 4x4"
+    assert {sample.kind for sample in run.windows.warmup} == {"forward 4x4"}
+
+
+def test_missing_kind_is_named_with_seen_kinds() -> None:
+    run = Run(plan_of(warmup=None, steps=5, profiled=2, kind="forward"))
+    run.steps(*[100] * 50)
+    run.windows.finish()
+    assert run.windows.main_kind is None
+    assert run.windows.skipped_words() == {"'train' steps, not of kind 'forward'": 50}

@@ -23,7 +23,7 @@ def test_modules_are_owned_until_one_is_known_that_an_optimizer_updates() -> Non
     assert owners.own(lambda batch: batch)
 
 
-def test_nothing_is_kept_alive() -> None:
+def test_objects_are_not_kept_alive() -> None:
     owners = Owners(torch.nn.Module)
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -56,7 +56,7 @@ def test_text_at_a_line(tmp_path: Path, line: int, text: str | None) -> None:
     assert (found.text if found else None) == text
 
 
-def test_what_is_no_python_is_shown_as_it_stands(tmp_path: Path) -> None:
+def test_other_text_than_python_is_shown_unchanged(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("print 'x', (\n  1)\n")
     text = SourceText([str(tmp_path)])
     assert text.at("old.py:1") == SourceLine(text="print 'x', (", function=None)

@@ -180,7 +180,7 @@ def test_profiles_of_an_h200(name: str, steps: int, kernels: int) -> None:
     assert (timeline.device.call[computed] >= 0).all()
 
 
-def test_time_of_a_cpu_program_without_events_is_a_row_of_its_own(tmp_path: Path) -> None:
+def test_time_without_events_is_a_separate_row(tmp_path: Path) -> None:
     rows = []
     for at in range(2):
         noted: dict[str, int | str] = {

@@ -37,6 +37,29 @@ def update(weights: Any, gradients: Any) -> Any:
     return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
 
 
+def adam(weights: Any, moments: Any, gradients: Any, count: Any) -> Any:
+    moments = [0.9 * m + 0.1 * g**2 for m, g in zip(moments, gradients, strict=True)]
+    rate = 1 - 0.9**count
+    made = [w - g * rate for w, g in zip(weights, gradients, strict=True)]
+    return [w / jnp.sqrt(m) for w, m in zip(made, moments, strict=True)], moments
+
+
+def time_loop(w: Any, xs: Any) -> Any:
+    def turn(state: Any, x: Any) -> Any:
+        parts = [jnp.tanh(x @ w + part) for part in state]
+        return parts, parts
+
+    start = [jnp.zeros((40, 48)) for _ in range(TURNS)]
+    return jax.grad(lambda w: sum(p.sum() for p in jax.lax.scan(turn, start, xs @ w)[1]))(w)
+
+
+def attention(ws: Any, x: Any) -> Any:
+    for w in ws:
+        q, k, v, o = (x @ part for part in w)
+        x = x + jnp.tanh(q * k + v * o)
+    return x.sum()
+
+
 def _loops(function: Callable[..., Any], *args: Any, folder: Path) -> list[RepeatedCode]:
     step = jax.jit(function)
     jax.block_until_ready(step(*args))
@@ -72,3 +95,18 @@ def test_a_loop_over_layers_needs_each_turn_for_the_next(tmp_path: Path) -> None
 def test_updates_of_equal_parameters_are_no_loop(tmp_path: Path) -> None:
     weights = [jnp.ones((48, 48)) for _ in range(TURNS)]
     assert _loops(update, weights, weights, folder=tmp_path) == []
+
+
+def test_adam_of_equal_parameters_is_no_loop(tmp_path: Path) -> None:
+    arrays = [[jnp.ones((48, 48)) for _ in range(TURNS)] for _ in range(3)]
+    assert _loops(adam, *arrays, jnp.asarray(3), folder=tmp_path) == []
+
+
+def test_states_of_a_scan_are_no_loop(tmp_path: Path) -> None:
+    w, xs = jnp.ones((48, 48)), jnp.ones((TURNS, 40, 48))
+    assert _loops(time_loop, w, xs, folder=tmp_path) == []
+
+
+def test_products_side_by_side_in_few_layers_are_no_loop(tmp_path: Path) -> None:
+    ws = jnp.ones((3, 4, 48, 48))
+    assert _loops(attention, ws, jnp.ones((40, 48)), folder=tmp_path) == []

@@ -35,7 +35,7 @@ def test_past_the_tolerance_it_exits_with_1(
     assert ("more than the" in done.stderr) == bool(code)
 
 
-def test_without_a_tolerance_it_only_tells(pair: tuple[str, str]) -> None:
+def test_without_tolerance_exit_code_is_zero(pair: tuple[str, str]) -> None:
     done = boundby("compare", *pair)
     assert done.returncode == 0
     assert done.stdout.startswith("10.0% slower")
@@ -64,7 +64,7 @@ def test_shares_people_write() -> None:
             parse_share(wrong)
 
 
-def test_a_tolerance_that_is_none_is_one_line(pair: tuple[str, str]) -> None:
+def test_invalid_tolerance_is_a_one_line_error(pair: tuple[str, str]) -> None:
     done = boundby("compare", "--fail-over", "fast", *pair)
     assert done.returncode == 2
     assert "'fast' is not a share" in done.stderr

@@ -22,14 +22,14 @@ def test_every_fault_and_every_fix_is_listed() -> None:
             assert f"  {fix.name} " in text
 
 
-def test_a_fault_says_what_is_applied_for_it() -> None:
+def test_fault_lists_its_fixes() -> None:
     text = explained("unfused-optimizer")
     assert text.startswith("unfused-optimizer (overhead)")
     assert "What boundby prove applies\n    fused  torch.optim.AdamW(..., fused=True)" in text
     assert "needs a change in the script" in explained("batch-too-small")
 
 
-def test_a_fix_says_what_to_write_and_which_faults_it_fixes() -> None:
+def test_fix_shows_its_change_and_faults() -> None:
     text = explained("compile:max-autotune")
     assert "boundby prove --try compile:max-autotune" in text
     assert 'model = torch.compile(model, mode="max-autotune")' in text

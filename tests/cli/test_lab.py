@@ -65,7 +65,7 @@ def test_one_experiment_as_json_and_as_a_page(tmp_path: Path) -> None:
     assert html.read_text().startswith("<!doctype html>")
 
 
-def test_who_ends_it_keeps_what_is_done(tmp_path: Path) -> None:
+def test_interrupt_keeps_finished_results(tmp_path: Path) -> None:
     target = tmp_path / "lab.json"
     names = [each.name for each in EXPERIMENTS if each.name != "compilers"]
     process = start(*names, "--quick", "--device", "cpu", "--json", str(target))

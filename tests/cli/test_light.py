@@ -26,7 +26,7 @@ def test_nothing_heavy_is_imported(statement: str) -> None:
     assert not loaded_after(statement) & set(HEAVY)
 
 
-def test_what_starts_a_script_leaves_its_frameworks_to_it() -> None:
+def test_commands_that_run_scripts_do_not_import_frameworks() -> None:
     loaded = loaded_after("import boundby.capture.process.script, boundby.cli.run")
     assert not loaded & {"torch", "numpy", "jax", "rich"}
 

@@ -101,7 +101,7 @@ def test_names_of_hugging_face_are_known() -> None:
     assert done.stdout.startswith("llama-3.1-8b")
 
 
-def test_what_the_chip_does_instead_is_noted() -> None:
+def test_substituted_precision_of_chip_is_noted() -> None:
     done = run("llama-3.1-8b", "--on", "a100", "--mesh", "fsdp=8", "--precision", "fp8")
     assert "has no unit for fp8: its products run in bfloat16" in " ".join(done.stdout.split())
     done = run("llama-3.1-8b", "--on", "v5e", "--mesh", "fsdp=1024")

@@ -80,7 +80,7 @@ def test_a_jax_script_is_proven_with_fixes_of_jax(tmp_path: Path) -> None:
         assert not {"sdpa", "fused"} & {one["treatment"] for one in found["proofs"]}
 
 
-def test_a_script_that_does_not_come_to_its_steps_is_told_so(tmp_path: Path) -> None:
+def test_script_without_steps_in_time_is_reported(tmp_path: Path) -> None:
     """Its fixes were not tried, and none is said to have been."""
     (tmp_path / "train.py").write_text("import time, torch\ntime.sleep(100)\n" + SCRIPT)
     report = " ".join(prove(tmp_path, "--budget", "15s", "--json", "proof.json").split())

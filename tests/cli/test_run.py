@@ -47,7 +47,7 @@ def test_a_plain_loop_is_diagnosed(tmp_path: Path) -> None:
     assert "aten::addmm" in names
 
 
-def test_a_script_sees_what_it_would_see_without_us(tmp_path: Path) -> None:
+def test_script_environment_is_unchanged(tmp_path: Path) -> None:
     """Everything it can print about itself, byte for byte, beside python's own run."""
     (tmp_path / "sibling.py").write_text("name = __name__")
     source = f"""
@@ -133,7 +133,7 @@ def test_json_alone_on_stdout(tmp_path: Path) -> None:
     assert "raw" in done.err
 
 
-def test_quiet_says_nothing(tmp_path: Path) -> None:
+def test_quiet_prints_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, TRAINING + "for _ in range(50): train()", options=(*SHORT, "--quiet"))
     assert (done.code, done.out, done.err) == (0, "", "")
     assert done.step["kind"] == "train 4x8"
@@ -164,7 +164,7 @@ if __name__ == "__main__":
     assert done.step["kind"] == "train 4x8"
 
 
-def test_a_process_that_the_script_forks_says_nothing(tmp_path: Path) -> None:
+def test_forked_process_prints_nothing(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import os

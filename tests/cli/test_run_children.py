@@ -96,7 +96,7 @@ def test_a_script_that_another_one_runs_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_launcher_that_imports_no_torch_is_told_where_its_script_is(tmp_path: Path) -> None:
+def test_launcher_without_torch_gets_name_of_its_script(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("print('trains')")
     source = "import subprocess, sys\nsubprocess.run([sys.executable, 'inner.py', '--lr', '1'])"
     done = run(tmp_path, source)

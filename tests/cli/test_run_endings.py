@@ -25,13 +25,13 @@ LOOP = TRAINING + "for _ in range(50): train()\n"
         ("sys.exit()", 0, ""),
     ],
 )
-def test_an_exit_of_its_own(tmp_path: Path, ending: str, code: int, message: str) -> None:
+def test_exit_code_of_script_is_kept(tmp_path: Path, ending: str, code: int, message: str) -> None:
     done = run(tmp_path, f"import sys\n{LOOP}{ending}", options=(*SHORT, "--continue", "--quiet"))
     assert (done.code, done.err) == (code, message)
     assert done.step["kind"] == "train 4x8"
 
 
-def test_a_script_that_fails_shows_its_own_traceback_and_what_was_seen(tmp_path: Path) -> None:
+def test_failing_script_shows_its_traceback_and_the_diagnosis(tmp_path: Path) -> None:
     """The failure is inside a module's forward, so that our frames would be in between."""
     source = f"""
 {TRAINING}
@@ -80,7 +80,7 @@ def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:
     assert done.err.strip().endswith("the script ended with exit code 7 before a step was found")
 
 
-def test_an_excepthook_of_its_own_is_used(tmp_path: Path) -> None:
+def test_excepthook_of_script_is_used(tmp_path: Path) -> None:
     source = "import sys, torch\nsys.excepthook = lambda *error: print('hooked', error[1])\n1 / 0"
     done = run(tmp_path, source)
     assert done.code == 1
@@ -174,7 +174,7 @@ time.sleep(60)
     assert "Traceback" not in err
 
 
-def test_a_script_that_catches_everything_runs_on_and_it_is_said(tmp_path: Path) -> None:
+def test_script_that_catches_the_end_continues_with_a_message(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 for number in range(50):
@@ -207,7 +207,7 @@ print("its own end")
     assert "boundby: cannot write" in done.err
 
 
-def test_what_cannot_be_kept_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_diagnosis_is_shown_if_it_cannot_be_saved(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import os
@@ -325,7 +325,7 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
     ("before", "said"),
     [(0, "a profiler was running already"), (8, "started its own profiler")],
 )
-def test_a_profiler_of_its_own_keeps_working(tmp_path: Path, before: int, said: str) -> None:
+def test_profiler_of_script_keeps_working(tmp_path: Path, before: int, said: str) -> None:
     """Around all steps, and started while ours is running."""
     source = f"""
 {TRAINING}
@@ -341,7 +341,7 @@ print(sum(event.count for event in profile.key_averages() if "Optimizer.step" in
     assert len(done.step["samples_ns"]) == 3
 
 
-def test_a_profiler_of_its_own_in_clean_steps_is_reported(tmp_path: Path) -> None:
+def test_profiler_of_script_in_clean_steps_is_reported(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 for _ in range(3): train()

@@ -23,7 +23,7 @@ def play(progress: RunProgress) -> None:
         progress.opened(window, steps, "train 4x8")
 
 
-def test_a_terminal_gets_a_line_where_something_changes() -> None:
+def test_terminal_gets_a_line_per_window_change() -> None:
     stream = Terminal()
     play(RunProgress(shown=True, stream=stream))
     assert stream.getvalue().splitlines() == [
@@ -33,7 +33,7 @@ def test_a_terminal_gets_a_line_where_something_changes() -> None:
     ]
 
 
-def test_a_quiet_run_and_a_pipe_get_nothing() -> None:
+def test_quiet_run_and_pipe_get_no_progress() -> None:
     for shown, stream in ((False, Terminal()), (True, io.StringIO())):
         play(RunProgress(shown=shown, stream=stream))
         assert stream.getvalue() == ""

@@ -20,7 +20,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_written_is_said(saved: Path, tmp_path: Path) -> None:
+def test_written_files_are_named(saved: Path, tmp_path: Path) -> None:
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     done = boundby("view", "--html", str(page), "--perfetto", str(trace), str(saved))
     assert done.stderr == (
@@ -47,7 +47,7 @@ def test_it_becomes_a_page_a_trace_and_json(saved: Path, tmp_path: Path) -> None
     assert msgspec.json.decode(done.stdout, type=Diagnosis) == full_diagnosis()
 
 
-def test_without_a_display_open_says_where_the_page_is(saved: Path, tmp_path: Path) -> None:
+def test_without_display_open_prints_path_of_page(saved: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = boundby("view", "--open", "--html", str(page), "--quiet", str(saved))
     assert done.returncode == 0
@@ -59,7 +59,7 @@ def test_without_a_display_open_says_where_the_page_is(saved: Path, tmp_path: Pa
     kept.parent.rmdir()
 
 
-def test_with_a_display_the_browser_is_asked(saved: Path, tmp_path: Path) -> None:
+def test_with_display_the_browser_opens(saved: Path, tmp_path: Path) -> None:
     """BROWSER is what python's webbrowser starts: here, a script that notes what it is given."""
     asked, page = tmp_path / "asked", tmp_path / "page.html"
     browser = tmp_path / "browser"
@@ -86,7 +86,7 @@ def test_a_trace_is_diagnosed_on_the_spot_and_has_a_page(tmp_path: Path) -> None
     ("content", "complaint"),
     [("{}", "not a torch profiler trace"), ('{"schema": 9}', "another version"), ("", "diagnosis")],
 )
-def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: str, complaint: str) -> None:
+def test_unreadable_file_is_a_one_line_error(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "wrong.json"
     path.write_text(content)
     done = boundby("view", str(path))

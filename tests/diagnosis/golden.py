@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from boundby.model.diagnosis import Diagnosis, Estimate
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
 from boundby.session.traces import load
 
 DATA = Path(__file__).parent.parent / "data"

@@ -5,7 +5,8 @@ import pytest
 from boundby.diagnosis.advice import Advice, advise, doubted
 from boundby.faults import batches
 from boundby.model import Tensor
-from boundby.model.diagnosis import BatchRow, Estimate, Finding, WhatIf
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow, Finding, WhatIf
 from tests.faults.step_models import step_model_of
 from tests.faults.test_host_faults import scheduled, waiting_for_cores
 from tests.step.test_dataflow import chain

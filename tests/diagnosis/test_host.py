@@ -30,7 +30,7 @@ def factors(
     return list(found)
 
 
-def test_a_steady_host_differs_by_what_processes_do() -> None:
+def test_steady_host_has_range_of_process_differences() -> None:
     found = factors(speed([20.0] * 10, [20.0] * 3), 1e6, 1e6, 1e6)
     assert found == pytest.approx([1.0, 0.8, 1.2])
     assert unsteady(speed([20.0, 21.0] * 5, [20.0])) == []
@@ -61,19 +61,17 @@ def test_a_host_that_explains_the_step_is_likelier_than_any() -> None:
     assert factors(host, 1e6, 1e6, 1e6, explaining=1.1)[0] == 1.1
 
 
-def test_two_paces_are_spoken_of() -> None:
+def test_two_host_speeds_are_reported() -> None:
     (note,) = unsteady(speed([20.0] * 5 + [40.0] * 5, [40.0]))
     assert "20.0 ns to 40.0 ns" in note.text
 
 
-def test_without_a_look_nothing_is_assumed() -> None:
+def test_without_speed_samples_no_range_is_assumed() -> None:
     assert factors(speed([], []), 1e6, 1e6) == pytest.approx([1.0, 0.8, 1.2])
     assert unsteady(speed([], [])) == []
 
 
-def test_a_host_at_another_pace_than_the_machines_takes_longer_but_not_as_an_addition_does() -> (
-    None
-):
+def test_slower_host_scales_less_than_python_addition() -> None:
     machine = Machine(device="d", kind="cuda", overheads=Overheads(python_add_ns=20.0))
     found = slower_than_measured(speed([30.0, 40.0], [39.0, 40.0, 80.0]), machine)
     assert found == pytest.approx(2**0.7)

@@ -52,7 +52,7 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
     assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
 
 
-def test_steps_that_did_nothing_but_wait_for_a_core_are_said_to_tell_nothing(
+def test_steps_of_waiting_alone_are_reported_as_unusable(
     capture: Capture,
 ) -> None:
     diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=1.0)), round_machine())

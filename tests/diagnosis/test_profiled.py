@@ -10,7 +10,7 @@ import boundby
 from boundby.capture import kineto
 from boundby.diagnosis.profiled import estimate_unprofiled, verdict_over_range
 from boundby.model import Machine, Timeline
-from boundby.model.diagnosis import GroupName, Verdict
+from boundby.model.account import GroupName, Verdict
 from tests.capture.kineto_events import (
     DATA,
     SHARED,
@@ -58,7 +58,7 @@ def test_waiting_for_data_is_no_profilers(tmp_path: Path) -> None:
     assert wall.low > 30_000_000
 
 
-def test_time_in_which_nothing_was_recorded_is_no_profilers(tmp_path: Path) -> None:
+def test_time_without_events_is_not_profiler_overhead(tmp_path: Path) -> None:
     events = [mark(0, 0, 40_000), frame("app.py(3): preprocess", 0, 29_000)]
     wall = estimate_unprofiled(
         _timeline(tmp_path, [*events, *_launching(100, start=30_000)]), MACHINE
@@ -95,7 +95,7 @@ def test_the_interval_holds_the_clean_step(trace: str, clean_ms: float) -> None:
         ("unknown", "overhead", None),
     ],
 )
-def test_the_verdict_says_both_where_the_ends_differ(
+def test_verdict_names_both_groups_if_ends_differ(
     low: GroupName, high: GroupName, other: GroupName | None
 ) -> None:
     found = verdict_over_range(
@@ -117,7 +117,7 @@ def test_launches_without_device_events_have_no_verdict(tmp_path: Path) -> None:
     assert "device-not-recorded" in [note.code for note in diagnosis.notes]
 
 
-def test_a_truncated_file_says_so_in_its_verdict(tmp_path: Path) -> None:
+def test_truncated_file_is_stated_in_verdict(tmp_path: Path) -> None:
     whole = text([mark(0, 0, 10_000), *_launching(100)])
     diagnosis = boundby.load(write(tmp_path, whole[: len(whole) * 2 // 3]))
     assert diagnosis.verdict.uncertain

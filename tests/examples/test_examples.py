@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import NO_LINE, Diagnosis
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE
 from boundby.report.page import diagnosis_page
 from tests.fork_server import run_python
 from tests.page.showing import check_bars, check_dots, show, walk
@@ -117,7 +118,7 @@ def test_every_script_is_tested() -> None:
     assert scripts == {example.script for example in EXAMPLES}
 
 
-def test_no_script_knows_boundby(example: Example) -> None:
+def test_examples_do_not_import_boundby(example: Example) -> None:
     assert "boundby" not in (ROOT / example.path).read_text()
 
 
@@ -138,7 +139,7 @@ def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:
     assert lineless < 0.02 * diagnosis.step.wall_ns
 
 
-def test_nearly_everything_is_known(diagnosis: Diagnosis) -> None:
+def test_nearly_all_operators_have_costs(diagnosis: Diagnosis) -> None:
     assert diagnosis.account.unknown.share < 0.03
 
 
@@ -164,7 +165,7 @@ def test_operators_are_held_against_their_roofs(diagnosis: Diagnosis) -> None:
     assert min(fractions) >= 0
 
 
-def test_what_beats_its_roof_is_suspected(diagnosis: Diagnosis) -> None:
+def test_operator_above_its_roof_is_suspect(diagnosis: Diagnosis) -> None:
     unsuspected = [op.roof_fraction or 0.0 for op in diagnosis.ops if not op.roof_suspect]
     assert max(unsuspected) <= 1.05
 

@@ -6,7 +6,7 @@ import numpy as np
 from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.model import Machine, Phase, Timeline
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.model.host_counters import HostCounters
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel

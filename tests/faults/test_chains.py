@@ -36,7 +36,7 @@ def chains(step_model: StepModel) -> list[Chain]:
     return sorted(found, key=lambda one: min(map(flow.order.index, one.op_records)))
 
 
-def test_what_the_backward_alone_reads_is_made_again() -> None:
+def test_values_read_by_backward_alone_are_recomputed() -> None:
     """The product's result is there anyway: nothing is written for the backward."""
     step_model = there_and_back(
         [
@@ -59,7 +59,7 @@ def test_what_the_backward_alone_reads_is_made_again() -> None:
     assert backward.bytes == 3 * BYTES
 
 
-def test_what_makes_a_batch_is_not_the_compilers() -> None:
+def test_operators_of_loader_are_not_fused() -> None:
     timeline = chain(
         ("exp", (at(1),), 2),
         ("mul", (at(2), 2.0), 3),
@@ -78,7 +78,7 @@ def test_what_makes_a_batch_is_not_the_compilers() -> None:
     assert in_the_model.op_records == [3, 4]
 
 
-def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
+def test_value_smaller_than_its_inputs_is_saved() -> None:
     """Three tensors would be read to make one again: writing and reading it is less."""
     step_model = there_and_back(
         [
@@ -96,7 +96,7 @@ def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
     assert [one.bytes for one in chains(step_model)] == [5 * BYTES, 3 * BYTES]
 
 
-def test_what_chance_had_a_part_in_is_kept() -> None:
+def test_random_values_are_saved() -> None:
     step_model = there_and_back(
         [
             ("native_dropout", (at(1), 0.1, True), 2),
@@ -124,7 +124,7 @@ def test_sums_over_columns_read_once_more(over: tuple[int, ...] | None, passes: 
     assert one.bytes == passes * BYTES
 
 
-def test_what_adds_at_scattered_places_stays_as_it_is() -> None:
+def test_scattered_additions_are_not_fused() -> None:
     steps = [
         ("exp", (at(1),), 2),
         ("upsample_bilinear2d_backward", (at(2),), 3),

@@ -36,7 +36,7 @@ def certainly(change: Edit) -> Detection:
     )
 
 
-def test_what_saves_only_beside_others_is_combined_before_what_saves_little() -> None:
+def test_fix_that_saves_with_others_is_combined_before_small_savings() -> None:
     """Launches are free where kernels are long; once those are short, they are what is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
     step_model = step_model_of(timeline)

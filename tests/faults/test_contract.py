@@ -8,7 +8,8 @@ from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.faults.overlaps import without_repeats
 from boundby.model import Timeline
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.machines import round_machine
@@ -34,7 +35,7 @@ def test_its_documentation_has_every_heading_in_order(fault: Fault) -> None:
 
 
 @every
-def test_it_promises_nothing_on_a_step_at_the_roof(fault: Fault) -> None:
+def test_step_at_roof_has_no_saving(fault: Fault) -> None:
     """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_model = step_model_of(timeline)

@@ -54,7 +54,7 @@ def test_a_small_vocabulary_is_not_worth_it() -> None:
     assert logits_materialised.detect(step_model_of(timeline)) is None
 
 
-def test_logits_without_waits_are_worth_nothing() -> None:
+def test_host_bound_step_gains_nothing_from_fused_loss() -> None:
     timeline = scene_of(head(), host_us=5000).timeline()
     detection = logits_materialised.detect(step_model := step_model_of(timeline))
     assert detection is not None
@@ -163,7 +163,7 @@ def test_a_hidden_collective_is_no_fault() -> None:
     assert exposed_collectives.detect(step_model_of(reducing([(400.0, 1)], hidden=True))) is None
 
 
-def test_an_all_to_all_has_nothing_to_hide_behind() -> None:
+def test_all_to_all_cannot_overlap() -> None:
     step_model = step_model_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
     assert finding(step_model, "exposed-collectives") is None
 
@@ -204,7 +204,7 @@ def _relinked(scene: Scene, end: float) -> Timeline:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_runs_again_is_distinguished_from_the_backward_itself(reentrant: bool) -> None:
+def test_recomputation_is_distinguished_from_backward(reentrant: bool) -> None:
     timeline = checkpointed(reentrant=reentrant)
     calls = recomputed(timeline) & (timeline.host.call >= 0)
     assert [timeline.names[name] for name in timeline.host.name[calls]] == [
@@ -232,13 +232,13 @@ def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> No
     assert found.saving_ns.high == pytest.approx(242e3, rel=0.05)
 
 
-def test_recomputing_that_memory_asks_for_is_no_waste() -> None:
+def test_recomputation_needed_for_memory_is_not_reported() -> None:
     seen = HostCounters(peak_bytes=10**9)
     step_model = step_model_of(checkpointed(), with_memory(10**9), seen)
     assert wasteful_checkpointing.detect(step_model) is None
 
 
-def test_a_step_without_checkpoints_recomputes_nothing() -> None:
+def test_step_without_checkpoints_has_no_recomputation() -> None:
     timeline = in_phase(scene_of([(PRODUCT, 138.0)] * 3, host_us=5).timeline(), Phase.BACKWARD)
     assert wasteful_checkpointing.detect(step_model_of(timeline)) is None
 
@@ -273,7 +273,7 @@ def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> No
     assert "aten::gelu takes 10.0x its roofline minimum" in found.change
 
 
-def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:
+def test_kernel_without_faster_peers_is_not_reported() -> None:
     alone = scene_of([(SLOW, 1024.0)] + [(PRODUCT, 138.0)] * 4, host_us=5).timeline()
     assert far_from_roof.detect(step_model_of(alone)) is None
     near = scene_of([(GELU, 128.0), (SLOW, 140.0)], host_us=5).timeline()
@@ -312,7 +312,7 @@ def allocating(calls: int, us: float = 1000.0) -> Scene:
     return scene
 
 
-def test_memory_asked_for_in_a_warm_step_is_found() -> None:
+def test_allocation_in_warm_step_is_found() -> None:
     step_model = step_model_of(allocating(4).timeline())
     found = sure(step_model, "fragmented-memory")
     assert "expandable_segments" in found.change
@@ -323,7 +323,7 @@ def test_memory_asked_for_in_a_warm_step_is_found() -> None:
     assert finding(step_model_of(allocating(0).timeline()), "fragmented-memory") is None
 
 
-def test_allocator_calls_are_saved_once_beside_graphs() -> None:
+def test_allocator_calls_are_saved_once_with_graphs() -> None:
     """A captured graph takes no more host time off the step than the allocator's calls left."""
     step_model = step_model_of(allocating(10).timeline())
     busy_ns = float(step_model.timeline.device.duration_ns.sum())
@@ -342,13 +342,13 @@ def test_copies_of_a_trace_without_host_events_are_looked_at() -> None:
     assert fault.find_in(step_model) is not None
 
 
-def test_a_saving_never_goes_below_the_busy_stream() -> None:
+def test_saving_is_limited_by_busy_stream() -> None:
     step_model = step_model_of(allocating(2).timeline())
     busy_ns = float(step_model.timeline.device.duration_ns.sum())
     assert step_model.evaluate(Edit.save_step(1e12)) == busy_ns
 
 
-def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:
+def test_allocation_under_profiler_alone_is_not_reported() -> None:
     timeline = allocating(4).timeline()
     clean = HostCounters(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
     assert finding(step_model_of(timeline, host_counters=clean), "fragmented-memory") is None

@@ -8,7 +8,7 @@ from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, in_phase, sure
 from tests.faults.test_contract import step_model_of
@@ -54,7 +54,7 @@ def test_float32_products_are_sized_by_the_matrix_units() -> None:
     assert finding.saving_ns.high == pytest.approx(0.9 * timeline.wall_ns, rel=0.02)
 
 
-def test_float32_products_without_waits_are_worth_nothing() -> None:
+def test_host_bound_step_gains_nothing_from_tf32() -> None:
     machine = msgspec.structs.replace(
         round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
     )
@@ -126,7 +126,7 @@ def test_sgd_and_adagrad_are_advised_to_fuse(
     assert (finding(step_model_of(other), "unfused-optimizer") is not None) is is_adam_like
 
 
-def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
+def test_fused_adam_on_cpu_has_little_dispatch() -> None:
     """Of a step of 2,000 us, the optimizer's clean phase takes 1,500, its 64 operators 640."""
     small = tensor(64, 64)
     scene = Scene(end=2000)
@@ -189,7 +189,7 @@ def test_a_dimension_is_odd_where_rows_in_memory_are_of_its_length(
     assert wasted_tiles.odd_extents(OpCall(name=f"aten::{name}", args=args)) == odd
 
 
-def test_odd_images_and_odd_numbers_of_tokens_waste_nothing() -> None:
+def test_odd_images_and_token_counts_are_not_reported() -> None:
     """Both far under their roof, without a timing: 1235 tokens, and images of 300 x 300."""
     tokens = OpCall(name="aten::mm", args=(half(1235, 4096), half(4096, 14336)))
     tail = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
@@ -344,7 +344,7 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
         ),
     ],
 )
-def test_the_call_to_make_names_what_the_step_does(masking: tuple[OpCall, ...], given: str) -> None:
+def test_attention_change_names_observed_arguments(masking: tuple[OpCall, ...], given: str) -> None:
     finding = found(attention_scene(*masking), "materialised-attention")
     assert finding is not None
     assert finding.change == f"y = F.scaled_dot_product_attention({given})"

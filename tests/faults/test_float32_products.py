@@ -7,7 +7,7 @@ import torch
 from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall, Precision, Tensor
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, step_model_of
 from tests.machines import roof, round_machine
@@ -116,7 +116,7 @@ HEADS, SUMS = tensor(4, 8, 1024, 64), tensor(4, 8, 1024)
 
 
 @pytest.mark.parametrize("fault", ["float32-products", "float32-activations"])
-def test_what_is_slower_in_fewer_digits_is_no_finding(fault: str) -> None:
+def test_slower_reduced_precision_is_not_reported(fault: str) -> None:
     """A CPU's fused attention was seen to take four times as long: it outweighs the products."""
 
     def found(other_digits: float) -> Finding | None:
@@ -172,7 +172,7 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
         assert together.expected == pytest.approx(alone.expected + 25e6)
 
 
-def test_autocast_changes_nothing_of_what_makes_a_batch() -> None:
+def test_autocast_does_not_change_loader() -> None:
     """The same pointwise operator in the model, or in the loader of the main process."""
 
     def saved_ns(*, loads: bool) -> float:

@@ -28,7 +28,7 @@ def decoding(
     return in_phase(timeline, phase)
 
 
-def test_only_what_is_new_is_left_to_write() -> None:
+def test_only_new_tokens_remain_to_be_written() -> None:
     step_model = step_model_of(decoding())
     found = sure(step_model, "growing-cache")
     # Of three kernels of 110 us the last, but for some microseconds to write 64 KiB.
@@ -50,7 +50,7 @@ def test_other_concatenations_are_none(cache: int, news: tuple[int, ...], phase:
     assert finding(step_model, "growing-cache") is None
 
 
-def test_where_memory_was_not_recorded_nothing_is_said() -> None:
+def test_without_recorded_memory_nothing_is_reported() -> None:
     timeline = msgspec.structs.replace(decoding(), allocations=None)
     assert growing_cache.detect(step_model_of(timeline)) is None
 

@@ -162,7 +162,7 @@ def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
     assert found.saving_ns.high == pytest.approx(0.05 * 100 * MS, rel=0.01)
 
 
-def test_pauses_behind_which_the_device_continues_cost_nothing() -> None:
+def test_pauses_hidden_by_device_work_cost_nothing() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_ms = timeline.wall_ns / MS
     behind = step_model_of(timeline, host_counters=paused(*[1.0] * 10, step_ms=step_ms))

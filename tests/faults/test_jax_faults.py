@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.model import HloInstruction, HostKind, OpCall, Timeline
-from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction, JaxHostArray
+from boundby.model.host_counters import HostCounters
+from boundby.model.jax_facts import (
+    JaxChange,
+    JaxCompilation,
+    JaxFacts,
+    JaxFunction,
+    JaxHostArray,
+)
 from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
@@ -33,6 +41,7 @@ def _model(
     timeline: Timeline,
     facts: JaxFacts | None = None,
     repeated: Sequence[RepeatedCode] = (),
+    host: HostCounters | None = None,
 ) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
@@ -50,6 +59,7 @@ def _model(
             jax=facts or JaxFacts(),
             repeated=list(repeated),
         ),
+        host_counters=host or HostCounters(),
     )
 
 
@@ -184,6 +194,65 @@ def test_a_table_of_numpys_in_every_call_is_found() -> None:
     assert "table" in found.change
 
 
-def test_a_new_batch_in_every_call_is_none() -> None:
+def test_new_batch_in_every_call_is_not_reported() -> None:
     batch = JaxHostArray(argument="x", bytes=4_000_000, is_same=False)
     assert finding(_with_copies(batch), "jax-implicit-transfers") is None
+
+
+def _recompiling(compiler_us: Sequence[float], **reason: Any) -> StepModel:
+    """Steps of 1 ms beside their compilation; `reason`: of each compilation after the warm-up."""
+    again = [
+        JaxCompilation(function="jit(step)", step=10 + at, ns=us * US, **reason)
+        for at, us in enumerate(compiler_us)
+        if us
+    ]
+    facts = JaxFacts(
+        functions=[JaxFunction(name="step", source="train.py:7")],
+        compilations=[JaxCompilation(function="jit(step)", step=0, ns=9000 * US), *again],
+        warmup_steps=10,
+    )
+    counters = HostCounters(
+        compiler_ns=tuple(us * US for us in compiler_us),
+        steps_ns=tuple((1000 + us) * US for us in compiler_us),
+    )
+    scene = Scene(end=6000)
+    call = scene.on_host(0, 5500, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(5500, 6000, launch=call)
+    return _model(scene.timeline(), facts, host=counters)
+
+
+def test_recompilation_names_the_argument_that_changed() -> None:
+    change = JaxChange(argument="x", what="shape", before="float32[2,3]", after="float32[2,4]")
+    found = sure(_recompiling([5000.0] * 6, changes=[change]), "jax-recompilation")
+    assert found.where == ["train.py:7"]
+    assert found.relative_to == "step"
+    assert found.change == "pad x to a few shapes"
+    assert "x was float32[2,3], then float32[2,4]" in found.evidence
+
+
+def test_a_function_jitted_in_the_loop_is_to_be_jitted_before_it() -> None:
+    found = sure(_recompiling([5000.0] * 6, is_new=True), "jax-recompilation")
+    assert "before the loop" in found.change
+
+
+def test_compilation_that_the_usual_step_has_not_is_a_share_of_the_run() -> None:
+    compiled = [0.0, 0.0, 5000.0, 0.0, 7000.0, 0.0, 0.0]
+    change = JaxChange(argument="n", what="value", before="1", after="2")
+    found = sure(_recompiling(compiled, changes=[change]), "jax-recompilation")
+    assert found.relative_to == "run"
+    assert found.saving_ns.expected == 12_000 * US
+    assert "array instead of a static argument" in found.change
+
+
+def test_state_that_is_copied_because_it_is_not_donated_is_saved() -> None:
+    copy = OpCall(
+        name="hlo::copy",
+        args=(tensor(64, 64),),
+        hlo=HloInstruction(name="copy.1", opcode="copy", copies_argument=True),
+    )
+    timeline = _programs((GELU, "", 300.0), (copy, "", 500.0))
+    kept = JaxFacts(donates=False, carried_bytes=2**24)
+    found = sure(_model(timeline, kept), "jax-no-donation")
+    assert 400 * US < found.saving_ns.expected <= 520 * US
+    donated = JaxFacts(donates=True, carried_bytes=2**24)
+    assert finding(_model(timeline, donated), "jax-no-donation") is None

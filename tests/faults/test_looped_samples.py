@@ -85,7 +85,7 @@ def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
         looping(line=-1),
     ],
 )
-def test_what_is_repeated_for_another_reason_is_none(other: StepModel) -> None:
+def test_other_repetition_is_not_reported(other: StepModel) -> None:
     assert find_sample_loops(other) == []
     assert finding(other, "looped-samples") is None
 
@@ -106,7 +106,7 @@ def test_a_loop_over_samples_grows_with_them(on_device: bool) -> None:
     assert finding(looped, "batch-too-small") is None
 
 
-def test_lines_beside_one_that_takes_samples_out_are_in_the_same_loop() -> None:
+def test_lines_near_sample_indexing_are_in_the_same_loop() -> None:
     step_model = looping()
     sources = np.where(np.arange(len(step_model.timeline.host)) % 2, 1, 0).astype(np.int32)
     for line, found in (("train.py:9", 1), ("train.py:90", 0), ("other.py:9", 0)):

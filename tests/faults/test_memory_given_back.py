@@ -44,7 +44,7 @@ def is_said(seen: HostCounters, **given: Any) -> bool:
     return memory_given_back.FAULT.find_in(on_a_cpu(seen, **given)) is not None
 
 
-def test_what_the_system_did_for_the_pages_is_saved() -> None:
+def test_system_time_for_pages_is_saved() -> None:
     assert saved(SEEN) == pytest.approx(2000.0 * PAGES)
 
 
@@ -57,7 +57,7 @@ def test_a_page_costs_what_the_system_did_and_not_much_more_than_alone(
     assert saved(seen) == pytest.approx(each * PAGES)
 
 
-def test_many_threads_are_handed_pages_side_by_side() -> None:
+def test_threads_get_pages_in_parallel() -> None:
     seen = msgspec.structs.replace(SEEN, cores=8, system_ns=2 * SEEN.system_ns)
     assert saved(seen) == pytest.approx(2 / 8 * 4000.0 * PAGES)
 
@@ -83,11 +83,11 @@ def test_one_step_that_is_handed_all_of_them_has_had_something_else_to_do() -> N
         pytest.param(msgspec.structs.replace(SEEN, system_ns=0.0), id="nothing was done"),
     ],
 )
-def test_nothing_is_said_where_nothing_is_known(seen: HostCounters) -> None:
+def test_without_counters_nothing_is_reported(seen: HostCounters) -> None:
     assert not is_said(seen)
 
 
-def test_nothing_is_said_of_a_device_nor_of_what_is_written_in_place() -> None:
+def test_device_steps_and_in_place_writes_are_not_reported() -> None:
     assert is_said(SEEN)
     assert not is_said(SEEN, on_device=True)
     assert not is_said(SEEN, name="cos_")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from boundby.faults import FAULTS
 from boundby.faults.overlaps import yielding
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 
 YIELDS = {"general": ("specific",)}
 
@@ -32,7 +33,7 @@ def test_at_other_lines_both_stay() -> None:
     assert faults(finding("general", 9, "a:1"), finding("other", 8, "a:1")) == ["general", "other"]
 
 
-def test_a_general_finding_keeps_its_other_lines_and_what_is_left_of_its_saving() -> None:
+def test_general_finding_keeps_other_lines_and_remaining_saving() -> None:
     general, _ = yielding(
         [finding("general", 9, "a:1", "a:2"), finding("specific", 3, "a:1")], YIELDS
     )

@@ -48,12 +48,11 @@ def step_of(
     **columns: Any,
 ) -> StepModel:
     """A CPU step whose host rows are at these lines, numbered from 0."""
+    places = {"source": np.array(lines, np.int32), "called": np.array(lines, np.int32)}
     changed = msgspec.structs.replace(
         timeline.host,
-        source=np.array(lines, np.int32),
-        called=np.array(lines, np.int32),
         phase=np.array(phases or [Phase.FORWARD] * len(lines), np.int8),
-        **columns,
+        **(places | columns),
     )
     timeline = msgspec.structs.replace(timeline, host=changed, sources=LINES)
     machine, wall = round_machine(), float(timeline.wall_ns)
@@ -120,7 +119,7 @@ def test_results_that_a_graph_holds_are_written_to_memory_that_no_cache_has() ->
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_layer_with_an_operator_of_its_own_for_inference_makes_no_copies(training: bool) -> None:
+def test_layer_with_inference_operator_makes_no_copies(training: bool) -> None:
     scene = Scene(end=300)
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: Net_0")
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: TransformerEncoderLayer_0")
@@ -148,7 +147,7 @@ def backward(evidence: StepEvidence) -> StepModel:
     )
 
 
-def test_gradients_that_nothing_uses_cost_their_part_of_the_backward() -> None:
+def test_unused_gradients_cost_their_part_of_backward() -> None:
     unused = UnusedGradients(
         where=["train.py:3"], nodes=[0], edges=[1], total=2, parameters=2, unowned=False
     )
@@ -183,7 +182,7 @@ def test_a_graph_that_is_never_dropped_costs_all_pages_that_stay(kept: int, page
     assert found.saving_ns.expected == pytest.approx(pages * 300.0, rel=0.01)
 
 
-def test_gradients_that_a_recorded_backward_copies_would_be_handed_over() -> None:
+def test_copied_gradients_of_recorded_backward_are_saved() -> None:
     copy = OpCall(name="aten::copy_", args=(tensor(1_000_000), tensor(1_000_000)))
     scene = Scene(end=200)
     scene.on_host(0, 50, call=copy)
@@ -207,14 +206,22 @@ def test_a_line_that_makes_the_same_tensor_costs_its_time() -> None:
     assert "mask" in found.change
 
 
-def test_padding_is_a_share_of_what_works_on_tokens() -> None:
+def test_padding_saves_its_share_of_token_operators() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
     scene.on_host(100, 200, call=OpCall(name="aten::relu", args=(tensor(4, 32),)))
     padding = Padding(where=["train.py:1"], width=64, lengths=[16, 16, 8, 8])
     found = sure(step_of(scene.timeline(), [0, 1], StepEvidence(padding=padding)), "padding")
     assert found.saving_ns.expected == pytest.approx(75e3, rel=0.1)
-    assert "81% of the tokens are padding" in found.change
+    assert "81% of the tokens are padding" in found.change and found.kind == "mistake"
+
+
+def test_rows_of_unlike_lengths_in_a_batch_cut_to_the_longest_are_no_mistake() -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
+    padding = Padding(where=["train.py:1"], width=64, lengths=[63, 32, 32, 32])
+    found = sure(step_of(scene.timeline(), [0], StepEvidence(padding=padding)), "padding")
+    assert found.kind == "tuning"
 
 
 def test_graphs_that_are_kept_cost_the_lines_that_keep_them() -> None:
@@ -256,6 +263,12 @@ def test_settings_that_cost_time_are_named_at_their_line() -> None:
     assert finding(step(StepEvidence()), "deterministic-algorithms") is None
 
 
+def test_anomaly_detection_that_costs_nothing_is_reported() -> None:
+    settings = ProgramSettings(anomaly_lines=["train.py:1"], anomaly_set_at=["train.py:1"])
+    found = sure(two_calls(StepEvidence(settings=settings)), "anomaly-detection")
+    assert found.saving_ns.expected == 0 and found.where == ["train.py:1"]
+
+
 def test_more_threads_than_cores_and_no_more() -> None:
     many = StepEvidence(settings=ProgramSettings(threads=16, cores=2, set_at=["train.py:3"]))
     assert sure(two_calls(many), "too-many-threads").where == ["train.py:3"]
@@ -295,6 +308,16 @@ def test_files_written_in_the_step_are_seen_by_their_functions(function: str) ->
     assert found.saving_ns.expected > 80e3
 
 
+def test_copies_of_the_weights_in_the_step_are_seen() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, "copy.py(128): deepcopy")
+    scene.on_host(20, 100, call=BIG)
+    scene.on_host(100, 200, call=BIG)
+    found = sure(step_of(scene.timeline(), [2, 2, 0]), "copied-state")
+    assert found.where == ["train.py:3"]
+    assert found.saving_ns.expected == pytest.approx(99e3, rel=0.05)
+
+
 def test_a_read_is_no_file_written() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "<built-in method read of _io.TextIOWrapper object>")
@@ -302,7 +325,7 @@ def test_a_read_is_no_file_written() -> None:
     assert finding(step_of(scene.timeline(), [2, 0]), "files-in-step") is None
 
 
-def test_opening_a_file_counts_where_it_is_written() -> None:
+def test_opening_a_file_counts_at_the_writing_line() -> None:
     def opened(then: str) -> StepModel:
         scene = Scene(end=300)
         scene.on_host(0, 300, HostKind.PYTHON, "train.py(1): <module>")
@@ -455,13 +478,13 @@ def test_a_loop_over_parameters_is_one_pass_over_them() -> None:
     assert 1600e3 <= found.saving_ns.expected < found.saving_ns.high <= 3200e3
 
 
-def recurrence(chained: bool) -> StepModel:
-    """Sixteen products of 50 us at one line; `chained`: each reads what the one before it made."""
+def recurrence(chained: bool, name: str = "aten::mm") -> StepModel:
+    """Sixteen operators of 50 us at one line; `chained`: each reads what the one before it made."""
     scene = Scene(end=16 * 60 + 100)
     for at in range(16):
         state = Tensor(shape=(32, 32), dtype="float32", storage=100 + (at if chained else 0))
         weight = Tensor(shape=(32, 32), dtype="float32", storage=50)
-        call = OpCall(name="aten::mm", args=(state, weight))
+        call = OpCall(name=name, args=(state, weight))
         scene.on_host(60 * at, 60 * at + 50, call=call)
     scene.on_host(960, 1060, call=BIG)
     timeline = msgspec.structs.replace(
@@ -484,6 +507,73 @@ def test_products_of_a_recurrence_stay_apart() -> None:
     assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
 
 
+def test_a_recurrence_that_is_no_cell_is_not_computed_at_once() -> None:
+    assert finding(recurrence(chained=True, name="aten::logsumexp"), "looped-calls") is None
+    assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
+
+
+def called_in_each_round(models: bool = False) -> StepModel:
+    """A line that calls a function 16 times, which makes two calls at a line of its own."""
+    scene, source, called = Scene(end=2000), [0], [2]
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): main")
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 90, HostKind.PYTHON, "train.py(2): one")
+        source, called = [*source, 1], [*called, 0]
+        if models:
+            scene.on_host(at, at + 90, HostKind.PYTHON, "nn.Module: Net_0")
+            source, called = [*source, 1], [*called, 1]
+        for start, name in ((at, "aten::mm"), (at + 40, "aten::relu")):
+            call = OpCall(name=name, args=(tensor(32, 32), tensor(32, 32)))
+            scene.on_host(start, start + 40, call=call)
+            source, called = [*source, 1], [*called, 1]
+    places = np.array(source, np.int32), np.array(called, np.int32)
+    return step_of(scene.timeline(), source, source=places[0], called=places[1])
+
+
+def test_a_function_called_in_each_round_is_the_body_of_a_loop() -> None:
+    found = sure(called_in_each_round(), "looped-calls")
+    assert found.where == ["train.py:1", "train.py:2"]
+    assert found.saving_ns.expected > 1400e3
+
+
+def test_what_a_loop_does_at_lines_without_operators_is_part_of_it() -> None:
+    scene, lines = Scene(end=1700), []
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 40, call=OpCall(name="aten::relu", args=(tensor(32, 32),)))
+        scene.on_host(at + 40, at + 100, HostKind.PYTHON, "lib/tables.py(5): look_up")
+        lines += [0, 1]
+    found = sure(step_of(scene.timeline(), lines), "looped-calls")
+    assert found.saving_ns.expected > 1500e3
+
+
+def test_a_whole_model_called_again_and_again_is_no_loop() -> None:
+    assert finding(called_in_each_round(models=True), "looped-calls") is None
+
+
+def test_time_steps_inside_one_operator_are_no_loop_of_the_script() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 900, HostKind.OP, "aten::gru")
+    for at in range(16):
+        scene.on_host(at * 50, at * 50 + 40, call=OpCall(name="aten::mm", args=(tensor(32, 32),)))
+    assert finding(step_of(scene.timeline(), [0] * 17), "looped-calls") is None
+
+
+def test_rounds_that_call_a_model_and_read_its_result_are_no_loop() -> None:
+    def rounds_of(reads: bool) -> StepModel:
+        scene = Scene(end=2000)
+        product = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
+        for at in range(0, 1600, 100):
+            scene.on_host(at, at + 40, HostKind.PYTHON, "nn.Module: Net_0")
+            scene.on_host(at, at + 40, call=product)
+            scene.on_host(at + 40, at + 80, call=OpCall(name="aten::relu", args=(tensor(9),)))
+            name = "<built-in method numpy of Tensor object at 0x7f>" if reads else "zip"
+            scene.on_host(at + 80, at + 90, HostKind.PYTHON, name)
+        return step_of(scene.timeline(), [0, 0, 1, 2] * 16)
+
+    assert finding(rounds_of(reads=True), "looped-calls") is None
+    assert finding(rounds_of(reads=False), "looped-calls")
+
+
 def test_weights_of_layers_at_one_line_are_no_loop_over_parameters() -> None:
     assert finding(rounds(16, shapes=4, products=True), "looped-parameters") is None
 
@@ -498,7 +588,7 @@ def test_checks_of_distributions_are_seen_in_their_frames() -> None:
     assert found.saving_ns.expected == pytest.approx(100e3, rel=0.2)
 
 
-def test_recompilation_says_where_and_why_in_the_compilers_words() -> None:
+def test_recompilation_names_lines_and_compiler_reasons() -> None:
     seen = HostCounters(
         steps_ns=(250e3, 250e3),
         compiler_ns=(100e3, 0.0),
@@ -561,7 +651,7 @@ def test_values_are_read_of_tensors_not_of_numpys_arrays(function: str, counts: 
     assert (found is not None) == counts
 
 
-def test_what_a_line_does_between_its_reads_is_the_metrics() -> None:
+def test_python_between_reads_belongs_to_metrics() -> None:
     scene = Scene(end=500)
     scene.on_host(0, 500, HostKind.PYTHON, "train.py(1): <module>")
     for at in range(10):

@@ -64,7 +64,7 @@ def step(
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> None:
+def test_saving_is_the_scripts_own_python(on_device: bool) -> None:
     found = sure(step(on_device=on_device), NAME)
     assert found.where[0] == LINES[COUNT]
     assert found.saving_ns.expected == pytest.approx(800e3, rel=0.02)
@@ -82,9 +82,7 @@ def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> 
         "<built-in function collect>",
     ],
 )
-def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
-    function: str, on_device: bool
-) -> None:
+def test_model_torch_and_collector_are_not_the_scripts_own(function: str, on_device: bool) -> None:
     assert finding(step(function, on_device=on_device), NAME) is None
 
 
@@ -102,31 +100,31 @@ def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
     assert finding(step_model, NAME) is None
 
 
-def test_python_between_two_operators_is_what_it_is() -> None:
+def test_short_python_between_operators_is_not_reported() -> None:
     assert finding(step(us=15), NAME) is None
 
 
-def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
+def test_busy_device_hides_user_python() -> None:
     step_model = step(on_device=True, behind=True)
     found = finding(step_model, NAME)
     assert found is None or found.saving_ns.expected < 0.05 * step_model.wall_ns
 
 
-def test_a_graph_takes_nothing_off_what_the_script_does_itself() -> None:
+def test_graph_keeps_the_scripts_own_python() -> None:
     """Of 1,000 us the model's host has 200, and a tenth of those is left."""
     found = sure(step(on_device=True), "eager-launches")
     assert found.saving_ns.high < 200e3
     assert found.saving_ns.expected == pytest.approx(180e3, rel=0.15)
 
 
-def test_compiled_launches_leave_what_the_script_does_itself() -> None:
+def test_compiled_launches_keep_the_scripts_own_python() -> None:
     step_model = step(on_device=True)
     stays = compiled_host_ns(step_model, [], launch_ns=1000.0)
     assert stays[0] >= 800e3
     assert (stays >= 0).all()
 
 
-def test_together_with_a_graph_nothing_is_counted_twice() -> None:
+def test_saving_with_graph_is_not_counted_twice() -> None:
     step_model = step(on_device=True)
     without = step_model.apply(Edit(no_user_python=True))
     assert own_python(without).likely.ns == 0

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from boundby import faults
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.ranking import ranked
-from boundby.model.diagnosis import Estimate, Finding, FindingKind, Group, RelativeTo
+from boundby.model.account import Group
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding, FindingKind, RelativeTo
 from boundby.model.run import RunPart, RunParts
 from boundby.step.edit import Edit
 
@@ -47,13 +49,13 @@ def test_a_mistake_that_costs_next_to_nothing_does_not() -> None:
     assert order(finding("fuse", 30), finding("sync", 1.2, kind="mistake")) == ["fuse", "sync"]
 
 
-def test_what_grows_with_every_step_comes_before_tuning_whatever_it_costs_now() -> None:
+def test_growing_cost_is_ranked_before_tuning() -> None:
     leak = finding("leak", 0, kind="mistake", grows=True)
     assert order(finding("fuse", 30), leak) == ["leak", "fuse"]
     assert order(finding("fuse", 30), leak, finding("sync", 5, kind="mistake"))[0] == "sync"
 
 
-def test_a_larger_batch_is_first_only_when_nothing_else_is_worth_doing() -> None:
+def test_larger_batch_is_first_only_without_other_findings() -> None:
     batch = finding("batch", 60, relative_to="samples")
     assert order(batch, finding("fuse", 2)) == ["fuse", "batch"]
     assert order(batch, finding("fuse", 0.2)) == ["batch", "fuse"]
@@ -65,16 +67,16 @@ def test_a_larger_batch_is_not_first_when_a_mistake_was_found() -> None:
     assert order(batch, finding("sync", 0.01, kind="mistake")) == ["batch", "sync"]
 
 
-def test_what_was_only_read_in_the_source_comes_after_what_was_measured() -> None:
+def test_static_findings_are_ranked_after_measured_ones() -> None:
     read = finding("read", 40, kind="mistake", static=True)
     assert order(read, finding("fuse", 3)) == ["fuse", "read"]
 
 
-def test_what_must_come_first_is_ranked_first() -> None:
+def test_prerequisites_are_ranked_first() -> None:
     assert order(finding("fuse", 9), finding("loop", 4), loop=["fuse"]) == ["loop", "fuse"]
 
 
-def test_a_saving_that_may_be_nothing_is_ranked_by_its_expected_value_and_says_so() -> None:
+def test_saving_that_may_be_zero_is_ranked_by_expected_value() -> None:
     rows = ranked([finding("sure", 5), finding("maybe", 20, low=0.0)], wall_ns=100.0)
     assert [row.fault for row in rows] == ["maybe", "sure"]
     assert "may save nothing" in rows[0].remark
@@ -93,7 +95,7 @@ def test_the_run_and_the_step_are_compared_by_what_continues_as_long_as_the_run_
     assert order(sync, evaluate, run=run) == ["evaluate", "sync"]
 
 
-def test_a_saving_larger_than_its_group_says_why() -> None:
+def test_saving_larger_than_its_group_is_explained() -> None:
     step = SimpleNamespace(
         account=SimpleNamespace(groups=lambda: {"compute": Group(ns=3e6)}),
         op_records=[SimpleNamespace(ns=9e6)],

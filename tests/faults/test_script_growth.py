@@ -6,7 +6,7 @@ import pytest
 
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepModel
 from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor
@@ -53,7 +53,7 @@ def test_a_loop_of_the_scripts_own_grows_with_the_batch(on_device: bool) -> None
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_what_the_script_does_once_may_grow_or_not(on_device: bool) -> None:
+def test_unlooped_user_python_has_uncertain_growth(on_device: bool) -> None:
     memoised = step("train.py(5): prepare", on_device=on_device)
     assert twice(memoised).low < 1.1
     assert 1.3 < twice(memoised).expected < 1.6

@@ -22,7 +22,7 @@ def scene(*, on_device: bool = False) -> Scene:
     return made
 
 
-def test_what_drawing_words_takes_is_what_is_left() -> None:
+def test_time_of_drawing_words_remains() -> None:
     step_model = step_model_of(scene().timeline())
     drawn = sum(work.ns for work in step_model.op_records if "bernoulli" in work.name)
     guess = sure(step_model, "slow-dropout")
@@ -41,6 +41,6 @@ def test_a_gpu_draws_all_of_them_at_once() -> None:
     assert finding(step_model_of(scene(on_device=True).timeline()), "slow-dropout") is None
 
 
-def test_compiled_code_draws_masks_of_its_own() -> None:
+def test_dropout_in_compiled_code_is_not_reported() -> None:
     """Both together were as slow as neither (a small decoder): they are not added up."""
     assert {"unfused-operators", "far-from-roof"} <= set(slow_dropout.FAULT.excludes)

@@ -39,7 +39,7 @@ def test_without_units_for_them_float32_is_faster() -> None:
     assert found.change == 'with torch.autocast("cpu", enabled=False):'
 
 
-def test_what_float32_takes_is_timed_where_it_can_be() -> None:
+def test_float32_is_benchmarked_if_possible() -> None:
     step_model = step_model_of(scene(cast=False).timeline(), machine(52e9))
     now, then = (
         benchmark(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boundby.faults import unfused_operators
-from boundby.faults.unfused_operators import _pass_ns, _stays_all, _stays_of_arithmetic
+from boundby.faults.unfused_operators import _all_remains, _arithmetic_remains, _pass_ns
 from boundby.model import Allocations, Argument, HostKind, OpCall, Phase
 from boundby.step.compiled_host import _Operators, compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
@@ -51,7 +51,7 @@ def test_of_the_hosts_time_an_operator_has_its_own() -> None:
     assert operators.alone.all() and operators.first.all()
 
 
-def test_what_an_operator_does_after_its_launch_is_its_own() -> None:
+def test_time_after_last_launch_belongs_to_operator() -> None:
     own = _Operators.of(step("mm", "cos", "mm", tidying_us=7.0)).own_ns
     assert own[1] == pytest.approx(27 * US)
 
@@ -148,7 +148,7 @@ def in_modules(step_model: StepModel, *modules: str) -> StepModel:
     return step_model_of(msgspec.structs.replace(timeline, host=host, modules=table))
 
 
-def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
+def test_operators_outside_the_model_are_not_compiled() -> None:
     """The script's own, and a loss that is a module: the model is what multiplies something."""
     plain = step("cos", "sin", "mm", "cos", "sin", "cos", "sin", "cos")
     inner, outer, loss = "Net_0.Block_0", "Net_0", "Loss_0"
@@ -223,6 +223,6 @@ def test_at_worst_a_norms_weights_get_their_gradients_from_memory() -> None:
     assert step_model.flow is not None
     (both,) = chains_of(step_model, step_model.flow)
     worst, expected = (
-        _pass_ns(step_model, both, 1.0, stays) for stays in (_stays_all, _stays_of_arithmetic)
+        _pass_ns(step_model, both, 1.0, stays) for stays in (_all_remains, _arithmetic_remains)
     )
     assert worst - expected == pytest.approx(2 * BYTES / 5e12 * 1e9)

@@ -14,7 +14,7 @@ from tests.timelines import Scene, tensor
 RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
 
 
-def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
+def test_waiting_for_loader_costs_device_idle_time() -> None:
     scene = Scene(end=400)
     scene.on_host(0, 250, HostKind.DATA, "enumerate(DataLoader)")
     launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")

@@ -42,7 +42,7 @@ def factors(step_model: StepModel) -> list[float]:
     return [row.wall_ns.expected / step_model.wall_ns for row in batches(step_model)]
 
 
-def test_the_batch_of_square_products_is_none_of_their_weights() -> None:
+def test_batch_of_square_products_is_not_a_weight() -> None:
     """1.1 TFLOP at 1 PFLOP/s each: twice the rows take twice as long."""
     timeline = chain(
         ("mm", (at(1), at(101)), 2),
@@ -130,7 +130,7 @@ def test_the_input_of_an_addition_to_a_product_is_no_weight() -> None:
     assert weights(timeline) == {103, 101}
 
 
-def test_a_cast_stands_for_the_weight_it_was_made_of() -> None:
+def test_cast_of_weight_counts_as_weight() -> None:
     """As autocast does it, in inference, for a weight and for the batch alike."""
     timeline = chain(
         ("copy_", (at(2), at(1, dtype="float32")), 2),
@@ -199,7 +199,7 @@ def in_training(timeline: Timeline, optimizer: int) -> Timeline:
     )
 
 
-def test_in_training_weights_are_what_is_updated_and_what_is_frozen_beside_it() -> None:
+def test_weights_in_training_are_updated_and_frozen_ones() -> None:
     """The second weight is updated; the first one is not, as under an adapter."""
     timeline = chain(
         ("mm", (at(1), at(101)), 2),

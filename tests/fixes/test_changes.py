@@ -58,7 +58,7 @@ def mlp() -> Any:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
 
 
-def test_every_treatment_is_named_once_and_says_its_change() -> None:
+def test_every_fix_has_unique_name_and_change() -> None:
     assert len({one.name for one in FIXES}) == len(FIXES)
     for one in FIXES:
         assert one.change
@@ -95,7 +95,7 @@ def test_gradients_are_dropped() -> None:
     assert changes_made == {"gradients set to None": 1}
 
 
-def test_matmul_precision_comes_and_goes() -> None:
+def test_matmul_precision_is_switched_on_and_off() -> None:
     with applied(named("tf32")):
         assert torch.get_float32_matmul_precision() == "high"
         torch.set_float32_matmul_precision("highest")
@@ -139,7 +139,7 @@ def test_a_script_that_autocasts_itself_is_left_alone() -> None:
     assert not changes_made
 
 
-def test_autocast_is_off_where_the_script_asks_for_it() -> None:
+def test_autocast_of_script_is_switched_off() -> None:
     net, given = mlp(), torch.ones(2, 4)
     with applied(named("no-autocast")):
         with torch.autocast("cpu", torch.bfloat16):
@@ -274,7 +274,7 @@ def test_a_model_with_a_switch_takes_fused_attention() -> None:
     assert changes_made == {"attention of Sequential": 1}
 
 
-def test_no_mask_is_built_where_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mask_is_built_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers asks whether it is being traced, and of what padding."""
     masking = ModuleType("transformers.masking_utils")
     masking.is_tracing = lambda padding=None: True  # type: ignore[attr-defined]

@@ -212,3 +212,13 @@ def test_pythons_collector_waits_until_a_capture_has_ended() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_inputs_of_many_shapes_do_not_fill_the_memory_with_graphs() -> None:
+    net = torch.nn.Linear(4, 1)
+    modules = GraphedModules(torch, [net])
+    modules.on()
+    for _ in range(3):
+        for rows in range(1, 20):
+            net(torch.ones(rows, 4).as_subclass(OnDevice))
+    assert len(modules._recorded) == graphs._MAX_GRAPHS

@@ -28,7 +28,7 @@ QUICK = {"non_blocking": True}
         ("cuda", (), {"non_blocking": False}, (), QUICK),
     ],
 )
-def test_copies_of_pinned_tensors_wait_for_nobody(
+def test_copies_of_pinned_tensors_are_asynchronous(
     name: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -69,7 +69,7 @@ ROUNDED = "roundup_power2_divisions:[256:1,>:4]"
         (None, "expandable_segments:False", (GROWING, GROWING)),
     ],
 )
-def test_growing_segments_stand_beside_what_a_user_has_set(
+def test_growing_segments_keep_user_settings(
     new: str | None, old: str | None, wanted: tuple[str, str]
 ) -> None:
     given = {"PYTORCH_ALLOC_CONF": new, "PYTORCH_CUDA_ALLOC_CONF": old}

@@ -35,5 +35,5 @@ def test_blocks_that_would_fill_the_memory_are_stopped_before_they_do() -> None:
     assert device.allocated < device.total
 
 
-def test_without_a_device_nothing_is_watched() -> None:
+def test_without_device_memory_is_not_watched() -> None:
     assert MemoryGuard(lambda: None, MemoryError).run(lambda: 1) == 1

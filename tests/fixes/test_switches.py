@@ -131,7 +131,7 @@ def _layouts(value: Any) -> Any:
     return value[1:]
 
 
-def test_a_program_trains_on_as_if_nothing_had_been_switched() -> None:
+def test_training_continues_unchanged_after_switching() -> None:
     def losses(switched: Callable[[Any, Any], None]) -> Any:
         torch.manual_seed(0)
         net = Net()

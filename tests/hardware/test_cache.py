@@ -25,13 +25,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "folder", lambda: tmp_path / "machines")
 
 
-def test_what_is_saved_is_read_back() -> None:
+def test_saved_machine_is_read_back() -> None:
     assert cache.load(DEVICE) is None
     cache.save(round_machine(), DEVICE)
     assert cache.load(DEVICE) == round_machine()
 
 
-def test_the_key_tells_devices_drivers_torches_and_threads_apart() -> None:
+def test_key_depends_on_device_driver_torch_and_threads() -> None:
     changes: list[dict[str, str | int]] = [
         {"name": "Round 2"},
         {"driver": "1.1"},

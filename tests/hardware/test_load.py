@@ -19,5 +19,5 @@ def test_the_share_counts_all_threads_from_the_meters_making_on(tmp_path: Path) 
     assert meter.wait_share() == 0.2
 
 
-def test_a_system_without_such_figures_says_nothing(tmp_path: Path) -> None:
+def test_system_without_counters_returns_none(tmp_path: Path) -> None:
     assert LoadMeter(tmp_path / "missing").wait_share() is None

@@ -104,7 +104,7 @@ def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
         ("aten::mkldnn_rnn_layer_backward", (X,) * 23),
     ],
 )
-def test_what_does_not_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
+def test_operator_that_cannot_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
     assert time_operators([OpBenchmark(name=name, args=args)], kind="cpu", index=0) == [None]
 
 

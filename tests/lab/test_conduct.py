@@ -9,8 +9,8 @@ from boundby.lab import conduct as conducting
 from boundby.lab.asymptotes import crossing, flat, slope
 from boundby.lab.bench import Bench
 from boundby.lab.conduct import conduct
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
-from boundby.lab.neighbours import Neighbours
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, exactly
+from boundby.lab.other_processes import OtherProcesses
 from boundby.model import Machine
 from boundby.model.lab import Interval
 from tests.machines import round_machine
@@ -26,15 +26,15 @@ def bench() -> Bench:
     return Bench(machine=round_machine(), device=device)
 
 
-def law_of(value: float, measure: Callable[[Bench, Probe], Observation]) -> Experiment:
+def law_of(value: float, measure: Callable[[Bench, Probe], Measured]) -> Experiment:
     def predict(machine: Machine, _: Probe) -> Predictions:
         return {"figure": around(value, "the figure", "x")}
 
     return Experiment(name="law", document=DOCUMENT, predict=predict, measure=measure)
 
 
-def found(value: float, **more: dict[str, str]) -> Callable[[Bench, Probe], Observation]:
-    return lambda *_: Observation(found={"figure": exactly(value)}, **more)  # type: ignore[arg-type]
+def found(value: float, **more: dict[str, str]) -> Callable[[Bench, Probe], Measured]:
+    return lambda *_: Measured(found={"figure": exactly(value)}, **more)  # type: ignore[arg-type]
 
 
 def test_a_figure_where_it_was_predicted_holds() -> None:
@@ -55,23 +55,23 @@ def test_a_figure_elsewhere_does_not_and_the_reason_is_said() -> None:
 
 def test_intervals_decide_not_their_middles() -> None:
     wide = Interval(low=2.4, value=4.0, high=6.0)
-    result = conduct(law_of(2.0, lambda *_: Observation(found={"figure": wide})), bench())
+    result = conduct(law_of(2.0, lambda *_: Measured(found={"figure": wide})), bench())
     assert result.held
 
 
 def test_the_prediction_is_reported_before_anything_is_measured() -> None:
     order: list[str] = []
 
-    def measure(*_: object) -> Observation:
+    def measure(*_: object) -> Measured:
         order.append("measured")
-        return Observation(found={"figure": exactly(1.0)})
+        return Measured(found={"figure": exactly(1.0)})
 
     conduct(law_of(1.0, measure), bench(), lambda law: order.append("predicted"))
     assert order == ["predicted", "measured"]
 
 
-def test_what_could_not_be_measured_is_said() -> None:
-    result = conduct(law_of(1.0, lambda *_: Observation()), bench())
+def test_unmeasured_figure_is_reported() -> None:
+    result = conduct(law_of(1.0, lambda *_: Measured()), bench())
     assert (result.outcome, result.held) == ("not run", None)
     assert result.notes[-1] == "not measured: the figure"
 
@@ -99,7 +99,7 @@ def test_a_changed_machine_is_distinguished_from_a_wrong_law(
         name="law",
         document=DOCUMENT,
         predict=predict,
-        measure=lambda *_: Observation(found={"rate": exactly(2.5e12)}),
+        measure=lambda *_: Measured(found={"rate": exactly(2.5e12)}),
     )
     result = conduct(law, bench())
     assert result.held is False
@@ -120,7 +120,7 @@ def test_neighbours_are_those_who_are_not_us() -> None:
     import subprocess
     import sys
 
-    seen = Neighbours()
+    seen = OtherProcesses()
     sum(index * index for index in range(300_000))
     own = [subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)]
     assert own

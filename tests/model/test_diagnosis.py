@@ -2,7 +2,7 @@
 
 import msgspec
 
-from boundby.model import UNTOLD, Precision
+from boundby.model import UNKNOWN_PRECISION, Precision
 from boundby.model.diagnosis import Diagnosis
 from tests.diagnoses import full_diagnosis
 
@@ -13,4 +13,7 @@ def test_a_diagnosis_that_says_nothing_of_precision_still_loads() -> None:
     assert msgspec.json.decode(saved, type=Diagnosis).precision.products == "tf32"
     fields = msgspec.json.decode(saved)
     del fields["precision"]
-    assert msgspec.json.decode(msgspec.json.encode(fields), type=Diagnosis).precision == UNTOLD
+    assert (
+        msgspec.json.decode(msgspec.json.encode(fields), type=Diagnosis).precision
+        == UNKNOWN_PRECISION
+    )

@@ -22,7 +22,7 @@ def test_each_moment_is_covered_once(
     assert Coverage(starts, durations).between(low, high).tolist() == expected
 
 
-def test_what_touches_is_one() -> None:
+def test_touching_intervals_are_merged() -> None:
     begins, ends = union(np.array([10, 0, 30], np.int64), np.array([10, 10, 5], np.int64))
     assert begins.tolist() == [0, 30]
     assert ends.tolist() == [20, 35]

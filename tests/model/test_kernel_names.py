@@ -194,7 +194,7 @@ def test_class_of_a_kernel(expected: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "kernel", "my_kernel_3", "foo(float*)", "<lambda>"])
-def test_a_name_that_tells_nothing_has_no_class(name: str) -> None:
+def test_unknown_name_has_no_class(name: str) -> None:
     assert kernel_name(name).kernel_class is None
 
 

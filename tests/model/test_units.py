@@ -99,10 +99,16 @@ def test_a_share_that_is_there_is_never_shown_as_none(value: float, decimals: in
 
 
 @pytest.mark.parametrize("unit", ["ns", "B", "FLOP/s", "share", "x", "rows"])
-def test_nothing_is_shown_as_zero(unit: str) -> None:
+def test_zero_is_shown_as_zero(unit: str) -> None:
     assert re.match(r"0(?![.\d])", units.quantity(0.0, unit))
 
 
 def test_a_gain_past_belief_is_a_bound() -> None:
     assert units.times(1.254) == "1.25x"
     assert units.times(13336300000.0) == "over 100x"
+
+
+def test_a_middle_that_is_nearly_nothing_is_shown_as_zero() -> None:
+    assert units.time_range(1.0, 0.0, 2.6e6) == f"{units.time_range(0.0, 0.0, 2.6e6)}"
+    assert units.time_range(1.0, 0.0, 2.6e6).endswith("ms (0 to 2.6)")
+    assert units.time_range(7.9e6, 0.0, 33e6) == "7.9 ms (0 to 33)"

@@ -132,7 +132,7 @@ def test_a_generated_product_has_flops() -> None:
     assert cost("triton_tem_fused_addmm_0", bias, a, b, out).total_flops == 2 * 32 * 64 * 128
 
 
-def test_work_handed_on_is_not_counted_twice() -> None:
+def test_delegated_work_is_not_counted_twice() -> None:
     image, filters = t(8, 3, 32, 32), t(16, 3, 3, 3)
     outer = cost("convolution", image, filters, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     inner = cost("mkldnn_convolution", image, filters, None, (1, 1), (1, 1), (1, 1), 1)

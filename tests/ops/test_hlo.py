@@ -147,6 +147,19 @@ def test_a_slice_of_an_operand_is_all_that_is_read() -> None:
     assert found.bytes_written == 4 * 64
 
 
+def test_elements_that_no_slice_takes_are_not_computed() -> None:
+    table, row = tensor(1000, 64), tensor(1, 64)
+    index = tensor(dtype="int32")
+    fused = computation(
+        inner("parameter", table, parameter=0),
+        inner("parameter", index, parameter=1),
+        inner("exponential", table, [0]),
+        inner("dynamic-slice", row, [2, 1, 1]),
+    )
+    found = cost("fusion(slice)", "fusion", [table, index], row, called=(fused,))
+    assert found.flops == {"vector.float32": 64}
+
+
 def test_an_update_in_place_writes_the_part() -> None:
     cache, row, index = tensor(1000, 64), tensor(1, 64), tensor(dtype="int32")
     parameters = (

@@ -12,7 +12,7 @@ def test_copying_a_repeated_source_reads_it_once() -> None:
     assert cost("copy_", t(8, N), t(8, N, strides=(0, 1)), False).bytes_read == 4 * N
 
 
-def test_filling_reads_nothing() -> None:
+def test_filling_only_writes() -> None:
     for name in ("fill_", "zero_"):
         assert cost(name, t(N)).bytes_read == 0
         assert cost(name, t(N)).bytes_written == 4 * N
@@ -28,7 +28,7 @@ def test_padding_writes_the_border_too() -> None:
     assert cost("constant_pad_nd", t(3, 4, 4), (1, 1, 2, 0), 0).bytes_written == 4 * 3 * 6 * 6
 
 
-def test_views_cost_nothing_and_are_not_unknown() -> None:
+def test_views_have_zero_cost_not_unknown() -> None:
     for name in ("view", "transpose", "expand", "as_strided", "slice", "empty", "detach"):
         assert cost(name).bytes == 0
 

@@ -44,5 +44,5 @@ def test_an_expanded_operand_is_read_once() -> None:
     assert cost("mul", t(10, N), t(10, N, strides=(0, 1))).bytes_read == 4 * (10 * N + N)
 
 
-def test_nothing_recorded_is_unknown() -> None:
+def test_call_without_arguments_is_unknown() -> None:
     assert unknown("add", None, None, None)

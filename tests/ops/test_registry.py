@@ -52,7 +52,7 @@ def test_a_name_registered_twice_fails_loudly() -> None:
         costs.family("triton_", op_class=lambda _: "elementwise")(lambda _: None)
 
 
-def test_what_has_no_formula_is_unknown() -> None:
+def test_operator_without_formula_is_unknown() -> None:
     assert costs.find("mylib::mystery") is None
     assert costs.op_class("mylib::mystery") is None
     assert costs.cost(call("mylib::mystery", t(10))) is None

@@ -111,7 +111,7 @@ def test_a_step_of_which_only_the_time_is_known_has_a_page(
     assert page.all("#roofline, #timeline, #tables, #findings, #what-if, #ranks") == []
 
 
-def test_where_nothing_helps_the_page_says_so(browser: Browser, tmp_path: Path) -> None:
+def test_page_states_that_no_fix_was_found(browser: Browser, tmp_path: Path) -> None:
     tuned = msgspec.structs.replace(full_diagnosis(), findings=[], what_if=[], proofs=[])
     assert tuned.batches
     page = show(browser, tmp_path, diagnosis_page(tuned))
@@ -128,7 +128,7 @@ def test_twenty_thousand_slices_are_drawn(browser: Browser, tmp_path: Path) -> N
     assert page.complaints() == []
 
 
-def test_a_comparison_page_says_what_got_slower(browser: Browser, tmp_path: Path) -> None:
+def test_comparison_page_shows_slowdowns(browser: Browser, tmp_path: Path) -> None:
     before, after = real_diagnosis(), full_diagnosis()
     made = compare(before, after, names=("before.json", EVIL))
     page = show(browser, tmp_path, comparison_page(made))

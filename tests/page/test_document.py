@@ -71,7 +71,7 @@ def test_a_comparison_is_a_page_too() -> None:
     assert json.loads(_content(page))["after"]["name"] == EVIL
 
 
-def test_a_notebook_shows_it_in_a_frame_of_its_own() -> None:
+def test_notebook_shows_page_in_its_own_frame() -> None:
     diagnosis = evil_diagnosis()
     shown = diagnosis._repr_mimebundle_()
     assert shown["text/html"] == in_notebook(diagnosis)

@@ -140,7 +140,7 @@ def test_larger_batches_are_reported_with_what_they_get_done(page: Page) -> None
     assert [row.rsplit("ms", 1)[1] for row in rows] == ["1.60x", "2.00x"]
 
 
-def test_a_proof_stands_beside_its_prediction(page: Page) -> None:
+def test_proof_is_shown_with_its_prediction(page: Page) -> None:
     fault = full_diagnosis().findings[0].fault
     intervals = page.texts(f"#finding-{fault} [data-interval]")
     assert [text.split("x")[0] for text in intervals] == ["predicted1.70", "measured1.60"]

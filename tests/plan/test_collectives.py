@@ -58,7 +58,7 @@ def test_faster_links_are_never_slower() -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_one_chip_has_nothing_to_send() -> None:
+def test_one_chip_has_no_communication() -> None:
     for collective in (collectives.all_gather_ns, collectives.all_to_all_ns):
         assert collective(MB, _node(1), chips.find("h100")) == 0
 

@@ -64,7 +64,7 @@ def test_a_faster_chip_is_never_slower(mesh: Mesh, part: str) -> None:
     assert plan_step(LLAMA, mesh, JOB, faster).expected_ns <= now * 1.0001
 
 
-def test_nothing_beats_the_roofline() -> None:
+def test_no_prediction_exceeds_the_roofline() -> None:
     for chip in ("h100", "a100", "v5e", "b200"):
         plan = plan_training(LLAMA, Mesh(fsdp=8), JOB, chips.find(chip))
         assert plan.mfu is not None

@@ -39,8 +39,8 @@ def test_a_mixture_reads_the_experts_that_the_batch_reaches(tmp_path: Path) -> N
     read = weights(tmp_path, **mixture)
     expert = 3 * 64 * 128
     assert read.expert_params == 3 * 8 * expert
-    assert read.experts_met(1) == 2
-    assert read.experts_met(2) == pytest.approx(8 * (1 - 0.75**2))
+    assert read.experts_reached(1) == 2
+    assert read.experts_reached(2) == pytest.approx(8 * (1 - 0.75**2))
     one, many = read.read_bytes(1, 2), read.read_bytes(10_000, 2)
     assert many - one == pytest.approx(2 * 3 * 6 * expert)
 

@@ -1,6 +1,8 @@
-"""A planted fix whose backward fails: loaded with `--plugin tests.prove.planted`."""
+"""Planted fixes that fail: loaded with `--plugin tests.prove.planted`."""
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +27,26 @@ def broken_backward() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def refused_by_second_rank() -> Iterator[None]:
+    if os.environ.get("RANK") == "1":
+        raise RuntimeError("planted: not on this rank")
+    yield
+
+
+class Sleeps(StepHook):
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if os.environ.get("RANK") == "1":
+            note("slept")
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def sleeps_on_second_rank() -> Iterator[None]:
+    with step_hook_active(Sleeps()):
+        yield
+
+
 faults.register(
     Fault(
         id="planted",
@@ -32,6 +54,10 @@ faults.register(
         group="overhead",
         document="A planted fault.\n\n" + "\n".join(HEADINGS),
         detect=lambda step: None,
-        fixes=(Fix(name="broken-backward", change="# broken", apply=broken_backward),),
+        fixes=(
+            Fix(name="broken-backward", change="# broken", apply=broken_backward),
+            Fix(name="refused-by-one", change="# refused", apply=refused_by_second_rank),
+            Fix(name="sleeps-on-one", change="# sleeps", apply=sleeps_on_second_rank),
+        ),
     )
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from boundby.model.diagnosis import Estimate, Numerics
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Numerics
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Variant
-from boundby.prove.search import Block, BlockResult, Check, Reply, Search
+from boundby.prove.rounds import Block, BlockResult, Check, Reply
+from boundby.prove.search import Search
 
 FINE = Numerics(ok=True, why="outputs within 1 ppm")
 
@@ -34,7 +36,10 @@ def candidate(
 
 
 class Simulated:
-    """Fixes multiply the step time, whatever else is applied; noise is per block and per step."""
+    """Fixes multiply the step time, whatever else is applied; noise is per block and per step.
+
+    `fixed_s` are times of a step that only the fix of that name removes.
+    """
 
     def __init__(
         self,
@@ -49,15 +54,19 @@ class Simulated:
         unverified: Sequence[str] = (),
         idle: Sequence[str] = (),
         late: Sequence[str] = (),
+        fixed_s: Mapping[str, float] | None = None,
+        pace: Callable[[float], float] = lambda now_s: 1.0,
     ) -> None:
-        """`idle`: change nothing; `late`: change nothing in the first step."""
+        """`idle`: change nothing; `late`: change nothing in the first step; `pace`: of the host."""
         self.clock = 0.0
         self.blocks: list[Block] = []
         self._ratios = ratios
         self._step_s = step_s
+        self._pace = pace
         self._block_sd = block_sd
         self._random = random.Random(seed)
         self._first_use_s = dict(first_use_s or {})
+        self._fixed_s = fixed_s or {}
         self._idle, self._late = idle, set(late)
         self._failing, self._wrong, self._unverified = failing, wrong, unverified
 
@@ -80,7 +89,7 @@ class Simulated:
             ends_at=budget_s,
             random=random.Random(1),
             accept_unverified=accept_unverified,
-            reserved_s=reserved_s,
+            reserved_s=lambda _: reserved_s,
             start_gain=start_gain,
         )
         plan = search.run() if timed is None else search.timed(timed, 12)
@@ -98,7 +107,9 @@ class Simulated:
         if any(name in self._failing for name in names):
             return BlockResult(failure="RuntimeError: planted")
         quicker = math.prod(self._ratios.get(name, 1.0) for name in names)
-        usual = self._step_s / quicker * math.exp(self._random.gauss(0, self._block_sd))
+        fixed_s = sum(s for name, s in self._fixed_s.items() if name not in names)
+        noise = math.exp(self._random.gauss(0, self._block_sd))
+        usual = (self._step_s / quicker + fixed_s) * noise * self._pace(self.clock)
         times = [usual] * (block.untimed + block.timed)
         for name in names:
             times[0] += self._first_use_s.pop(name, 0.0)

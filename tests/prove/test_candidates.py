@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from boundby.faults import FAULTS
 from boundby.fixes.fix import Scope
 from boundby.model import Roof
-from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding, WhatIf
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (
     Choice,

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from boundby.fixes import FIXES  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
-from boundby.model.diagnosis import Numerics  # noqa: E402
+from boundby.model.proof import Numerics  # noqa: E402
 from boundby.prove.call_recorder import RecordedCall  # noqa: E402
 from boundby.prove.checks import Checks  # noqa: E402
 
@@ -157,7 +157,7 @@ def test_a_dropped_layer_is_refused(model: str) -> None:
     assert not found.ok and found.verified, found.why
 
 
-def test_dropout_that_is_gone_is_refused() -> None:
+def test_missing_dropout_is_rejected() -> None:
     module = with_dropout()
     before = module[2].p
 

@@ -17,7 +17,7 @@ def test_width_follows_the_formula() -> None:
     assert math.isinf(half_width(2))
 
 
-def test_two_rounds_say_nothing_and_equal_rounds_are_not_infinitely_sure() -> None:
+def test_two_rounds_are_undecided_and_equal_rounds_have_finite_interval() -> None:
     assert speedup_of([0.1, 0.1]) is None
     found = speedup_of([0.1, 0.1, 0.1])
     assert found is not None

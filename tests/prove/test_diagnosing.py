@@ -23,7 +23,7 @@ def test_another_failure_stands_alone() -> None:
     assert _failure_reason(RunFailure(reason="no step was found"), ERRORS, 2) == "no step was found"
 
 
-def test_a_run_that_was_killed_says_how_and_its_last_line() -> None:
+def test_killed_run_reports_signal_and_last_line() -> None:
     killed = "the script's process, while it was diagnosed, was ended by SIGKILL: out of memory?"
     expected = f"{killed}; its last line: ValueError: no data"
     assert _failure_reason(None, ERRORS, -9) == expected

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import Numerics, Outcome
+from boundby.model.proof import Numerics, Outcome
 from boundby.prove import fresh
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import Comparison, Evidence
+from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import ProcessResult
 from boundby.prove.proofs import ProcessResults, proofs_of
@@ -34,7 +34,7 @@ def alternate(process: Process, monkeypatch: pytest.MonkeyPatch) -> AlternatingR
     def launch(setting: Any, spec: Mapping[str, Any], **_: Any) -> ProcessResult:
         found = process(spec["timed"]["variant"], bool(spec["sources"]))
         failed = found if isinstance(found, str) else None
-        result = None if isinstance(found, str) else msgspec.json.encode(found)
+        result = None if isinstance(found, str) else msgspec.msgpack.encode(found)
         return ProcessResult(
             problem=failed, late=False, log=Path("log"), result=result, written_files=[]
         )
@@ -62,6 +62,18 @@ def final_proof(turns: AlternatingRuns) -> Any:
     assert evidence.chosen == (CASTS.key, GRAPHS.key)
     manual = {"graphs": "it cannot be written as a patch"}
     return proofs_of(evidence, every, ProcessResults(final=turns, manual=manual))[-1]
+
+
+def test_what_looks_no_faster_when_the_search_has_ended_asks_for_no_more_time() -> None:
+    casts = candidate("casts")
+    slower = Comparison(variant=(casts.key,), against=(), log_ratios=[-0.3, 0.2, -0.1, 0.05])
+    (proof,) = proofs_of(Evidence(comparisons=[slower], done=True), [casts])
+    assert proof.outcome is Outcome.INCONCLUSIVE
+    assert not proof.open
+    assert "no faster on average" in proof.why
+    failed = {BASELINE: Ruling(outcome=Outcome.FAILED, why="the program as it is")}
+    (proof,) = proofs_of(Evidence(comparisons=[slower], rulings=failed), [casts])
+    assert proof.open
 
 
 def test_the_headline_stands_for_what_the_patched_copy_could_apply(
@@ -125,7 +137,7 @@ def test_live_results_name_the_fixes_of_the_start_that_they_were_measured_with()
                 after_ns=[41.0] * 4,
             )
         ],
-        checked={fused.key: Numerics(ok=True, why="")},
+        checked={(fused.key,): Numerics(ok=True, why="")},
         chosen=(fused.key,),
     )
     processes = ProcessResults(

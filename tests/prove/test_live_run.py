@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from boundby.capture.process.execution import Target
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove import live_run
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence
@@ -54,12 +54,12 @@ def test_a_script_is_measured_and_a_variant_that_ends_it_is_blamed(tmp_path: Pat
     )
     run.run()
     evidence = run.evidence
-    ruled = evidence.rulings["planted/broken-backward"]
+    ruled = evidence.rulings["planted/broken-backward",]
     assert ruled.outcome is Outcome.FAILED
     assert ruled.why == "MemoryError: planted: no memory in backward"
     assert ruled.log is not None and "Traceback" in Path(ruled.log).read_text()
     # The script was started again, and the other fix was measured.
-    assert "unfused-optimizer/fused" in evidence.preparation_s
+    assert ("unfused-optimizer/fused",) in evidence.preparation_s
     sites = evidence.sites
     assert sites is not None
     assert sites.executed == {str(script): [1, 2, 3, 4, 5, 6, 7, 8, 9]}
@@ -102,7 +102,7 @@ def _process(
         problem=None,
         late=False,
         log=folder / "live.log",
-        result=msgspec.json.encode(evidence),
+        result=msgspec.msgpack.encode(evidence),
         written_files=[],
     )
 
@@ -143,11 +143,11 @@ def test_a_failure_of_the_script_is_not_blamed_on_a_fix(
     )
     run.run()
     assert run.problem == "bad"
-    assert sorted(run.evidence.rulings) == blamed
+    assert sorted(run.evidence.rulings) == [(key,) for key in blamed]
     assert next(left, None) is None
 
 
-def test_a_script_that_ended_says_why_it_is_not_started_again(tmp_path: Path) -> None:
+def test_ended_script_reports_why_it_is_not_restarted(tmp_path: Path) -> None:
     why = "the script ended after 60 steps"
     run = LiveRun(
         setting=Setting(

@@ -13,9 +13,10 @@ torch: Any = pytest.importorskip("torch")
 from boundby.fixes import FIXES, Fix  # noqa: E402
 from boundby.fixes.log import note  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
-from boundby.model.diagnosis import Outcome, Proof  # noqa: E402
+from boundby.model.proof import Outcome, Proof  # noqa: E402
 from boundby.prove.candidate import Candidate  # noqa: E402
 from boundby.prove.evidence import Evidence  # noqa: E402
+from boundby.prove.first_uses import FirstUses  # noqa: E402
 from boundby.prove.proofs import proofs_of  # noqa: E402
 from boundby.prove.same_process import measure_function  # noqa: E402
 
@@ -227,6 +228,17 @@ def test_first_uses_that_never_end_are_part_of_the_step() -> None:
     rig = VaryingLengths(lengths=100_000, first_use_s=0.1)
     proof = rig.proofs(fix("tuned", rig.quicker(1.5, rig.switched)), budget_s=60.0)["tuned"]
     assert proof.outcome is Outcome.NO_GAIN
+
+
+def test_steps_in_which_a_fix_still_compiles_are_not_timed() -> None:
+    uses = FirstUses()
+    uses.prepared(("compile",))
+    step = {"usual_s": 1.0, "left_s": 100.0}
+    assert uses.step_ended(("compile",), 30.0, has_compiled=True, **step)
+    assert not uses.step_ended(("compile",), 1.1, has_compiled=True, **step)
+    # Half of the time that is left is enough to see that it does not end.
+    assert not uses.step_ended(("compile",), 30.0, has_compiled=True, **step)
+    assert not uses.step_ended(("compile",), 30.0, has_compiled=False, **step)
 
 
 def test_steps_are_compared_at_one_size_of_input() -> None:

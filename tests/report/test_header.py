@@ -33,7 +33,7 @@ def test_a_step_that_is_little_of_the_run_is_said_to_be_before_all_else() -> Non
     assert first.startswith(
         "Only 30% of the run's time, without imports and set-up, is in the step"
     )
-    assert "70% is rollouts, most of it at ppo.py:42." in first
+    assert "70% is rollouts, most of it at ppo.py:42 (--kind forward" in first
 
 
 def test_a_step_that_is_most_of_the_run_needs_no_such_line() -> None:

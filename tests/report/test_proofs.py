@@ -6,7 +6,9 @@ import msgspec
 from rich.console import Console
 
 from boundby.model import Note
-from boundby.model.diagnosis import Estimate, Finding, Numerics, Outcome, Proof, Speedup
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
+from boundby.model.proof import Numerics, Outcome, Proof, Speedup
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 
@@ -16,6 +18,7 @@ FINE = Numerics(ok=True, why="loss of step 1 within 3 ppm")
 def proof(treatment: str, *faults: str, speedup: float = 1.0, **known: object) -> Proof:
     return Proof(
         faults=list(faults),
+        fixes=treatment.split(" + "),
         treatment=treatment,
         before_ns=[60e6, 58e6],
         after_ns=[60e6 / speedup],
@@ -82,7 +85,7 @@ def test_a_combination_that_held_stands_before_what_held_alone() -> None:
 def test_what_is_open_is_not_called_settled() -> None:
     words = "0.97x to 1.20x does not decide"
     still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, why=words, open=True)
-    assert "no fix held yet; 1 of 1 is open: more time may tell" in shown(still)
+    assert "no fix was kept: 1 of 1 is undecided; more time may tell" in shown(still)
     assert "for unfused-optimizer: inconclusive, 0.97x" in shown(still)
     assert "no gain" not in shown(still)
     settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")
@@ -93,6 +96,20 @@ def test_where_none_was_tried_it_does_not_say_that_none_held() -> None:
     skipped = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why="no time")
     assert "no fix was tried" in shown(skipped)
     assert "no fix was effective" not in shown(skipped)
+
+
+def test_fixes_that_were_not_tried_are_counted_apart_from_those_without_gain() -> None:
+    settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")
+    late = proof("autocast", "float32-products", outcome=Outcome.SKIPPED, open=True)
+    assert "no fix was kept: 2 of 3 were not tried; more time may tell" in shown(
+        settled, late, late
+    )
+    unclear = proof("sdpa", "slow-attention", outcome=Outcome.INCONCLUSIVE, open=True)
+    words = "no fix was kept: 1 of 3 is undecided, 1 of 3 was not tried; more time may tell"
+    assert words in shown(settled, unclear, late)
+    note = Note(code="fixes-not-tried", text="without a finding, and not tried: fused")
+    words = "no fix was kept: others without a finding were not tried; more time may tell"
+    assert words in shown(settled, notes=(note,))
 
 
 def test_whole_processes_of_the_patched_script_are_the_headline() -> None:

@@ -8,19 +8,11 @@ import msgspec
 import pytest
 
 from boundby.model import Machine, Note
-from boundby.model.diagnosis import (
-    Account,
-    Diagnosis,
-    Estimate,
-    Finding,
-    Group,
-    LineRow,
-    RankRow,
-    StepTimes,
-    Utilisation,
-    Verdict,
-    WhatIf,
-)
+from boundby.model.account import Account, Group, Utilisation, Verdict
+from boundby.model.diagnosis import Diagnosis, StepTimes
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding, WhatIf
+from boundby.model.rows import LineRow, RankRow
 from boundby.report.terminal import MOST_LINES, as_text
 from tests.diagnoses import bare_diagnosis, evil_diagnosis, full_diagnosis, real_diagnosis
 

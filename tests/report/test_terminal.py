@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import NO_LINE, BatchRow, Diagnosis, Estimate, KindOfStep, LineRow
+from boundby.model.diagnosis import Diagnosis, KindOfStep
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow
+from boundby.model.rows import NO_LINE, LineRow
 from boundby.report.findings import title_of
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis

@@ -11,8 +11,10 @@ from rich.console import Console
 
 import boundby
 from boundby.model import store
-from boundby.model.diagnosis import ChipRow, Diagnosis, Estimate
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
+from boundby.model.finding import ChipRow
 from boundby.report.terminal import DiagnosisReport
 from boundby.session import traces as job
 from tests.machines import round_machine

@@ -6,7 +6,7 @@ import pytest
 
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
-from boundby.model import UNTOLD, Cost, DeviceKind, HostKind, OpCall, Precision, Timeline
+from boundby.model import UNKNOWN_PRECISION, Cost, DeviceKind, HostKind, OpCall, Precision, Timeline
 from boundby.step.build import build_step_model
 from boundby.step.op_record import bound_of
 from tests.machines import roof, round_machine
@@ -139,7 +139,9 @@ def test_tf32_products_meet_the_tf32_roof() -> None:
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
 
 
-@pytest.mark.parametrize(("kernel", "precision"), [("kernel", TF32), ("s1688gemm_128x128", UNTOLD)])
+@pytest.mark.parametrize(
+    ("kernel", "precision"), [("kernel", TF32), ("s1688gemm_128x128", UNKNOWN_PRECISION)]
+)
 def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, precision: Precision) -> None:
     """Whether the setting says so or the kernel's name, 137 GFLOP at 500 TFLOP/s: 275 us."""
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
@@ -161,7 +163,7 @@ CONVOLUTION = OpCall(
 @pytest.mark.parametrize(
     ("precision", "unit"),
     [
-        (UNTOLD, "matmul.tf32"),  # as torch has it
+        (UNKNOWN_PRECISION, "matmul.tf32"),  # as torch has it
         (Precision(products="float32", convolutions="tf32"), "matmul.tf32"),
         (Precision(products="tf32", convolutions="float32"), "matmul.float32"),
     ],
@@ -196,7 +198,7 @@ def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in
     products = Precision(products="bfloat16", convolutions="float32")
     convolutions = Precision(products="float32", convolutions="bfloat16")
     slow, fast = "matmul.float32", "matmul.bfloat16"
-    assert list(on_cpu(UNTOLD, bfloat16=1e15).values()) == [slow, slow]
+    assert list(on_cpu(UNKNOWN_PRECISION, bfloat16=1e15).values()) == [slow, slow]
     assert list(on_cpu(products, bfloat16=1e15).values()) == [fast, slow]
     assert list(on_cpu(convolutions, bfloat16=1e15).values()) == [slow, fast]
 

@@ -14,8 +14,8 @@ from tests.timelines import US
 HOST, KERNEL, LATENCY, GAP = PathKind.HOST, PathKind.KERNEL, PathKind.LATENCY, PathKind.GAP
 
 
-def path(script: LaunchSequence) -> list[tuple[PathKind, int, float]]:
-    return [(one.kind, one.number, one.ns / US) for one in critical_path(script)]
+def path(launches: LaunchSequence) -> list[tuple[PathKind, int, float]]:
+    return [(one.kind, one.number, one.ns / US) for one in critical_path(launches)]
 
 
 def test_a_busy_device_is_the_path() -> None:
@@ -38,19 +38,19 @@ def test_a_slow_host_is_the_path_up_to_the_last_kernel() -> None:
 
 def test_a_sync_puts_the_kernel_before_it_and_the_host_after_it_on_the_path() -> None:
     # Launch at 5, kernel until 25, the host waits; 7 until the next launch, its kernel ends at 35.
-    script = loop([5, 7], [20, 3], waits=(0, 1))
-    assert path(script) == [(HOST, 0, 5), (KERNEL, 0, 20), (HOST, 1, 7), (KERNEL, 1, 3)]
+    launches = loop([5, 7], [20, 3], waits=(0, 1))
+    assert path(launches) == [(HOST, 0, 5), (KERNEL, 0, 20), (HOST, 1, 7), (KERNEL, 1, 3)]
 
 
 def test_work_that_waits_for_another_stream_follows_it() -> None:
-    script = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
-    script = replace(script, depends=np.array([-1, 0]))
-    assert path(script) == [(HOST, 0, 1), (KERNEL, 0, 30), (KERNEL, 1, 4)]
+    launches = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
+    launches = replace(launches, depends=np.array([-1, 0]))
+    assert path(launches) == [(HOST, 0, 1), (KERNEL, 0, 30), (KERNEL, 1, 4)]
 
 
 def test_latency_and_gaps_are_segments() -> None:
-    script = replace(loop([5, 1], [20, 3], waits=(1,)), latency_ns=2.0 * US, gap_ns=1.0 * US)
-    assert path(script) == [
+    launches = replace(loop([5, 1], [20, 3], waits=(1,)), latency_ns=2.0 * US, gap_ns=1.0 * US)
+    assert path(launches) == [
         (HOST, 0, 5),
         (LATENCY, 0, 2),
         (KERNEL, 0, 20),
@@ -64,11 +64,11 @@ def test_the_path_is_as_long_as_the_step(data: st.DataObject, count: int) -> Non
     times = st.lists(st.integers(1, 50).map(float), min_size=count, max_size=count)
     streams = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
     waits = data.draw(st.sets(st.integers(0, count - 1)))
-    script = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
+    launches = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
     depends = [data.draw(st.integers(-1, one - 1)) for one in range(count)]
-    script = replace(script, depends=np.array(depends), after_ns=3.0 * US)
-    total = sum(one.ns for one in critical_path(script))
-    assert total == pytest.approx(replay(script))
+    launches = replace(launches, depends=np.array(depends), after_ns=3.0 * US)
+    total = sum(one.ns for one in critical_path(launches))
+    assert total == pytest.approx(replay(launches))
 
 
 def test_work_on_the_path_has_no_slack_and_other_work_the_time_until_it_is_waited_for() -> None:
@@ -76,8 +76,8 @@ def test_work_on_the_path_has_no_slack_and_other_work_the_time_until_it_is_waite
     # The first may move the second, which the third leaves 7; the last ends the step.
     assert (slack(loop([10, 10, 10], [2, 3, 2])) / US).tolist() == [15, 7, 0]
     # 30 on one stream beside 4 on another, and the host waits for both.
-    script = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
-    assert (slack(script) / US).tolist() == [0, 25]
+    launches = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
+    assert (slack(launches) / US).tolist() == [0, 25]
 
 
 @given(data=st.data(), count=st.integers(1, 8))
@@ -87,10 +87,10 @@ def test_work_that_takes_longer_by_its_slack_does_not_lengthen_the_step(
     times = st.lists(st.integers(1, 50).map(float), min_size=count, max_size=count)
     streams = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
     waits = data.draw(st.sets(st.integers(0, count - 1)))
-    script = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
+    launches = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
     depends = [data.draw(st.integers(-1, one - 1)) for one in range(count)]
-    script = replace(script, depends=np.array(depends), after_ns=3.0 * US)
+    launches = replace(launches, depends=np.array(depends), after_ns=3.0 * US)
     number = data.draw(st.integers(0, count - 1))
-    longer = script.device_ns.copy()
-    longer[number] += slack(script)[number]
-    assert replay(replace(script, device_ns=longer)) == pytest.approx(replay(script))
+    longer = launches.device_ns.copy()
+    longer[number] += slack(launches)[number]
+    assert replay(replace(launches, device_ns=longer)) == pytest.approx(replay(launches))

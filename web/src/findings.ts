@@ -99,9 +99,9 @@ function otherCard(proof: Proof): HTMLElement {
   return h("article", { class: "card finding" }, h("h3", {}, heading), h("p", { class: "muted" }, `fixes ${proof.faults.join(", ")}`), proofBlock(proof));
 }
 
-/** Whether it is several fixes: one fix may remove several faults. Saved without names of fixes, by its faults. */
+/** Whether it is several fixes: one fix may remove several faults. */
 function combines(proof: Proof): boolean {
-  return proof.treatment ? proof.treatment.includes(" + ") : proof.faults.length > 1;
+  return proof.fixes.length > 1;
 }
 
 /** The other faults that the same fix removes. */

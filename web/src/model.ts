@@ -381,6 +381,7 @@ export interface ChipRow {
 
 export interface Proof {
   faults: string[];
+  fixes: string[];
   treatment: string;
   against: string;
   fresh: boolean;

@@ -1,4 +1,4 @@
-"""Timeline + Machine -> where every microsecond of the step went."""
+"""Divides the whole step time: `attribute_step` turns a timeline and a machine into an account."""
 
 from __future__ import annotations
 
@@ -16,26 +16,17 @@ from boundby.analysis.kernel_classes import (
     kernel_class_rows,
     products_are_costed,
 )
-from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
+from boundby.model import UNKNOWN_PRECISION, Ints, Machine, Note, Precision, Timeline
+from boundby.model.account import Account, Group, Utilisation
 from boundby.model.assumptions.verdict import DILATED
-from boundby.model.diagnosis import (
-    Account,
-    ClassRow,
-    CollectiveRow,
-    Group,
-    IdleRow,
-    KernelClassRow,
-    LineRow,
-    OpRow,
-    Utilisation,
-)
 from boundby.model.intervals import union
 from boundby.model.observation import SourceLine
+from boundby.model.rows import ClassRow, CollectiveRow, IdleRow, KernelClassRow, LineRow, OpRow
 from boundby.step.cpu_ops import ExtraPages
-from boundby.step.cpu_step import CpuWait, cpu_step
+from boundby.step.cpu_step import CpuWait, cpu_step_parts
 from boundby.step.device_ops import device_work, recomputed_flops
 from boundby.step.host_intervals import HostIntervals, find_host_intervals, moved
-from boundby.step.host_time import idle_time_by_line
+from boundby.step.host_time import LineTimes, idle_time_by_line
 from boundby.step.idle_causes import CPU_WAIT, LABELS, gap_causes, idle_rows
 from boundby.step.op_record import OpRecord
 from boundby.step.simulator import (
@@ -62,11 +53,28 @@ class Attribution:
     device_busy_ns: float | None
     kernels: int
     inferred_share: float
-    scaled: float  # by what the profile's work was scaled down to fit into the clean step
+    scaled: float  # the factor by which the profiled work was scaled down to fit the clean step
     op_records: list[OpRecord]
-    member: Ints  # the work that each device event belongs to
+    member: Ints  # the op record of each device event
     where: HostIntervals
     notes: list[Note]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepParts:
+    """The operators and the idle time of a step, before they are fitted to its wall time.
+
+    `idle` is by cause, `idle_lines` by source line. `dispatch_ns` is CPU time to call operators.
+    `member` and `scaled` are those of `Attribution`.
+    """
+
+    op_records: list[OpRecord]
+    member: Ints
+    idle: dict[str, float]
+    idle_lines: LineTimes
+    idle_rows: list[IdleRow]
+    dispatch_ns: float = 0.0
+    scaled: float = 1.0
 
 
 def attribute_step(
@@ -80,44 +88,27 @@ def attribute_step(
     data_ns: float | None = None,
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
-    precision: Precision = UNTOLD,
+    precision: Precision = UNKNOWN_PRECISION,
     lines: Mapping[str, SourceLine] | None = None,
 ) -> Attribution:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
-    Kernel time is taken as measured. What is left of the wall is idle time, divided in the
-    proportions in which the step idles when it is replayed with the host's clean times, `phases`;
-    without those, with `launches`, the host's times as they are estimated; without either, in which
-    the profiled step idled. `where` is what the host did when, if that is known already. `data_ns`
-    is how long a clean step waits for its batches, where that was measured: while a profiler starts
-    and stops, workers get ahead, and the profiled step finds its batch waiting. `cpu_wait`:
-    standing ready without a core, which on a CPU is neither an operator's time nor Python's; None
-    where nobody tells. `fresh_pages`: memory that the profiled step was handed, on a CPU, and clean
-    ones have no need of. `precision` is what float32 products may be computed in. `lines` has the
-    text of source lines.
+    Kernel time is taken as measured. The rest of the wall is idle time. It is divided in the
+    proportions of the idle times of the step replayed with the clean host times `phases`; without
+    those, with the estimated host times `launches`; without either, of the profiled step.
+
+    `where`: the lines of the host's time, if already known. `data_ns`: how long a clean step waits
+    for its batches, if measured; the profiled step may find its batch ready, because workers
+    continue while a profiler starts and stops. `cpu_wait`: on a CPU, waiting for a core; None if
+    unknown. `fresh_pages`: on a CPU, memory pages that only the profiled step was given.
+    `precision`: the formats allowed for float32 products. `lines`: the text of source lines.
     """
-    notes: list[Note] = []
-    dispatch, scaled = 0.0, 1.0
-    member = np.empty(0, np.int64)
     where = where or find_host_intervals(timeline)
-    causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:
-        op_records, member = device_work(timeline, machine, precision)
-        pace = timeline
-        # An XLA profile of a CPU does not say which call issued which work: nothing to replay.
-        is_linked = bool((timeline.device.launch >= 0).any())
-        if phases and is_linked:
-            pace = _clean_speed(timeline, machine, phases)
-        elif launches is not None and is_linked:
-            pace = simulated_timeline(timeline, launches)
-        busy_times = union(pace.device.start_ns, pace.device.duration_ns)
-        gaps = gap_causes(pace, *busy_times)
-        idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}
-        spent = idle_time_by_line(pace, moved(where, timeline, pace), gaps)
-        causes = idle_rows(pace, *busy_times)
+        parts = _device_parts(timeline, machine, precision, where, phases=phases, launches=launches)
     else:
-        step = cpu_step(
+        parts = _cpu_parts(
             timeline,
             machine,
             precision,
@@ -128,23 +119,18 @@ def attribute_step(
             cpu_wait=cpu_wait,
             fresh_pages=fresh_pages,
         )
-        op_records, dispatch, spent, scaled = (
-            step.op_records,
-            step.dispatch_ns,
-            step.spent,
-            step.scaled,
-        )
-        idle = step.waits
+    op_records, scaled = parts.op_records, parts.scaled
+    notes: list[Note] = []
     busy = sum(work.exposed_ns for work in op_records)
-    if busy + dispatch > wall_ns:
-        factor = wall_ns / (busy + dispatch)
+    if busy + parts.dispatch_ns > wall_ns:
+        factor = wall_ns / (busy + parts.dispatch_ns)
         notes.append(_scale_down(op_records, factor, timeline))
         busy *= factor
         scaled *= factor
     left = wall_ns - busy
-    idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
+    idle = _divide(left, parts.idle) if on_device else _divide_cpu(left, parts.idle)
     account = _account(op_records, idle, wall_ns)
-    kernel_classes = kernel_class_rows(timeline, op_records, member)
+    kernel_classes = kernel_class_rows(timeline, op_records, parts.member)
     return Attribution(
         account=account,
         utilisation=msgspec.structs.replace(
@@ -157,19 +143,83 @@ def attribute_step(
         kernel_classes=kernel_classes,
         ops=tables.op_rows(op_records, timeline, machine),
         lines=tables.line_rows(
-            op_records, spent.scaled(_on_lines(idle)), timeline, wall_ns, lines or {}
+            op_records, parts.idle_lines.scaled(_on_lines(idle)), timeline, wall_ns, lines or {}
         ),
         modules=tables.module_rows(op_records, timeline, wall_ns),
         collectives=tables.collective_rows(op_records),
-        idle=causes,
+        idle=parts.idle_rows,
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > DILATED.value * wall_ns else 0.0,
         scaled=scaled,
         op_records=op_records,
-        member=member,
+        member=parts.member,
         where=where,
         notes=notes,
+    )
+
+
+def _device_parts(
+    timeline: Timeline,
+    machine: Machine,
+    precision: Precision,
+    where: HostIntervals,
+    *,
+    phases: Mapping[str, float] | None,
+    launches: LaunchSequence | None,
+) -> _StepParts:
+    """The kernels of a step, and its idle time at the host speed of clean steps."""
+    op_records, member = device_work(timeline, machine, precision)
+    clean = timeline
+    # An XLA profile of a CPU does not say which call issued which work: nothing to replay.
+    is_linked = bool((timeline.device.launch >= 0).any())
+    if phases and is_linked:
+        clean = _clean_speed(timeline, machine, phases)
+    elif launches is not None and is_linked:
+        clean = simulated_timeline(timeline, launches)
+    busy_times = union(clean.device.start_ns, clean.device.duration_ns)
+    gaps = gap_causes(clean, *busy_times)
+    return _StepParts(
+        op_records=op_records,
+        member=member,
+        idle={label: float(amount.sum()) for label, amount in gaps.parts.items()},
+        idle_lines=idle_time_by_line(clean, moved(where, timeline, clean), gaps),
+        idle_rows=idle_rows(clean, *busy_times),
+    )
+
+
+def _cpu_parts(
+    timeline: Timeline,
+    machine: Machine,
+    precision: Precision,
+    where: HostIntervals,
+    *,
+    wall_ns: float,
+    phases: Mapping[str, float],
+    data_ns: float | None,
+    cpu_wait: CpuWait | None,
+    fresh_pages: ExtraPages | None,
+) -> _StepParts:
+    """The operators of a step on a CPU and its waits, at the speed of clean steps."""
+    step = cpu_step_parts(
+        timeline,
+        machine,
+        precision,
+        where,
+        wall_ns=wall_ns,
+        phases=phases,
+        data_ns=data_ns,
+        cpu_wait=cpu_wait,
+        fresh_pages=fresh_pages,
+    )
+    return _StepParts(
+        op_records=step.op_records,
+        member=np.empty(0, np.int64),
+        idle=step.waits,
+        idle_lines=step.spent,
+        idle_rows=[],
+        dispatch_ns=step.dispatch_ns,
+        scaled=step.scaled,
     )
 
 
@@ -179,11 +229,11 @@ def _on_lines(idle: Mapping[str, float]) -> dict[str, float]:
 
 
 def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:
-    """Scale operators that add up to more than the step time down to it; a note of it."""
+    """Scale down operators that add up to more than the step time; return a note about it."""
     on_device = len(timeline.device) > 0
     for work in op_records:
         work.exposed_ns *= factor
-        # On a CPU all of a profiled step is slower than a clean one, operators too.
+        # On a CPU everything in a profiled step is slower than in a clean one, operators too.
         work.ns *= 1.0 if on_device else factor
     several = not on_device and len(np.unique(timeline.host.thread)) > 1
     reason = "on several threads " if several else ""
@@ -195,15 +245,15 @@ def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timelin
 
 
 def _clean_speed(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
-    """The step without the profiler, whose overhead delays the host."""
-    script = build_launch_sequence(
+    """The step replayed without the profiler's overhead, which delays the host."""
+    launches = build_launch_sequence(
         timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
     )
-    return simulated_timeline(timeline, with_clean_phases(script, dict(phases)))
+    return simulated_timeline(timeline, with_clean_phases(launches, dict(phases)))
 
 
 def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
-    """What is left of the wall, in the proportions of the replayed step's idle time."""
+    """Divide `left` in the proportions of the replayed step's idle time."""
     total = sum(idle.values())
     if not total:
         return {"python": left}
@@ -211,7 +261,7 @@ def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
 
 
 def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
-    """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
+    """Divide `left` on a CPU: waits are measured, the rest is Python."""
     data = min(left, idle["data"])
     parts = {"data": data}
     if CPU_WAIT in idle:
@@ -279,14 +329,14 @@ def _utilisation(
 
 
 def _ideal_ns(units: dict[str, float], rates: dict[str, float], wall_ns: float) -> float | None:
-    """The share of the wall that the matrix arithmetic would take at full rate."""
+    """The share of the wall that matrix products would take at these rates."""
     if not units or not wall_ns or any(unit not in rates for unit in units):
         return None
     return sum(amount / rates[unit] * 1e9 for unit, amount in units.items()) / wall_ns
 
 
 def _host_lead(timeline: Timeline) -> float | None:
-    """How long work waits in the queue, in the median: near launch latency, the host is behind."""
+    """Median time from the end of a launch to its kernel; near zero if the host limits the step."""
     device, host = timeline.device, timeline.host
     known = device.launch >= 0
     if not known.any():

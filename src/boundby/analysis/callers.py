@@ -1,4 +1,5 @@
-"""A source line's time by the line that called its function: a forward run twice shows as two."""
+"""A source line's time by the line that called its function: a forward run twice has two
+callers."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ import msgspec
 import numpy as np
 
 from boundby.model import HostKind, Ints, Timeline
-from boundby.model.diagnosis import CallerRow, LineRow
+from boundby.model.rows import CallerRow, LineRow
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 
-# Callers with less than this share of a line are not told apart from it.
+# Callers with a smaller share of a line are not listed separately.
 _COUNTS = 0.02
-# How far out two calls of one function may part.
+# The most stack levels between two calls of one function and the frame they share.
 _MOST_LEVELS = 12
 _MOST_CALLERS = 8
 
@@ -23,11 +24,11 @@ _MOST_CALLERS = 8
 def with_callers(
     rows: Sequence[LineRow], op_records: Sequence[OpRecord], timeline: Timeline
 ) -> list[LineRow]:
-    """The rows, each divided by caller where its function has one in the script.
+    """The rows, each divided by caller if its function has callers in the script.
 
-    Where all calls come from one line, which may itself be in a function that is called from
-    several, the innermost callers that differ are taken. What no operator says anything about is
-    divided in the operators' proportions.
+    If all calls come from one line, which may itself be in a function called from several lines,
+    the innermost callers that differ are used. Time outside of operators is divided in the
+    operators' proportions.
     """
     called = timeline.host.called
     if called is None or not op_records:
@@ -50,8 +51,8 @@ def with_callers(
 
 
 def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
-    """For each row the script's function around it; of each, its caller's line, and the function
-    around that."""
+    """For each row the script's function around it; for each function its caller's line and the
+    function around that."""
     host = timeline.host
     own = (host.kind == HostKind.PYTHON) & (called >= 0) & (called != host.source)
     function = np.append(nearest(host.parent, own), -1)
@@ -62,7 +63,8 @@ def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
 def _split(
     row: LineRow, function: Ints, ns: np.ndarray, caller: Ints, above: Ints, sources: list[str]
 ) -> list[CallerRow]:
-    """By the innermost callers of which there are several that count; by one where there is one."""
+    """By the innermost callers of which there are several that count; otherwise by the one
+    caller."""
     innermost: list[CallerRow] = []
     known = function >= 0
     at, ns = function[known], ns[known]

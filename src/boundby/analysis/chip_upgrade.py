@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from boundby.hardware import datasheet
 from boundby.model.assumptions.device import OTHER_VENDOR_SHARE, SAME_VENDOR_SHARE
 from boundby.model.assumptions.verdict import BUSY_DEVICE, FASTER_CHIP, NEAR_ROOF, WORTH_FIXING
-from boundby.model.diagnosis import ChipRow, Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import ChipRow, Finding
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
@@ -50,7 +51,7 @@ def _nearness(step_model: StepModel) -> float:
 
 
 def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
-    """The step on another chip; None where one of the two datasheets lacks a figure."""
+    """The step on another chip; None if one of the two datasheets lacks a figure."""
     ratios = {}
     for index, record in enumerate(step_model.op_records):
         if record.bound not in ("compute", "memory"):

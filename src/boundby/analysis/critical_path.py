@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import CriticalPathRow, PathPart, SlackRow
+from boundby.model.rows import CriticalPathRow, PathPart, SlackRow
 from boundby.step.simulator import LaunchSequence, PathKind, Segment, critical_path, slack
 
 _MOST_ROWS = 30
@@ -22,7 +22,7 @@ class _Key(NamedTuple):
 def critical_path_rows(
     launches: LaunchSequence, timeline: Timeline, attribution: Attribution
 ) -> list[CriticalPathRow]:
-    """The longest rows first; shares are of the whole path, which is the step."""
+    """The longest rows first; shares are of the whole path, which is as long as the step."""
     ns: dict[_Key, float] = defaultdict(float)
     count: dict[_Key, int] = defaultdict(int)
     for segment in critical_path(launches):
@@ -88,7 +88,7 @@ def _parts(
 def _host_parts(
     segment: Segment, launches: LaunchSequence, timeline: Timeline
 ) -> list[tuple[_Key, float]]:
-    """The host's time before an action, at the action's line, apart from waiting for data."""
+    """The host's time before an action, at the action's line, without waiting for data."""
     action = segment.number
     row = int(launches.rows[action]) if len(launches.rows) else -1
     source = int(timeline.host.source[row]) if row >= 0 else -1

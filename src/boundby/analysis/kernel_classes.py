@@ -1,4 +1,4 @@
-"""Device time by class of kernel: known from names even where an operator's cost is not."""
+"""Device time by class of kernel: known from kernel names even if an operator's cost is unknown."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from boundby.model import DeviceKind, Ints, Timeline
 from boundby.model.assumptions.verdict import COSTED
-from boundby.model.diagnosis import ClassName, KernelClassRow
 from boundby.model.kernel_names import KernelClass, kernel_name
+from boundby.model.rows import ClassName, KernelClassRow
 from boundby.step.op_record import OpRecord
 
-# The operator's class, where the kernel's name tells none but its operator is known.
+# The operator's class, if the kernel's name gives none but its operator is known.
 _OF_OPERATOR: dict[str, KernelClass] = {
     "contraction": "matrix product",
     "normalization": "normalization",
@@ -42,7 +42,7 @@ _WORTH_SHOWING = 0.01
 
 
 def class_of(record: OpRecord) -> ClassName:
-    """The class of a record: its formula's, or what its first kernel's name tells."""
+    """The class of a record: its formula's, or that of its first kernel's name."""
     if record.op_class != "unknown" or record.kernel_class is None:
         return record.op_class
     return _COARSE[record.kernel_class]
@@ -113,7 +113,7 @@ def products_are_costed(rows: Iterable[KernelClassRow]) -> bool:
 
 
 def by_class(op_records: Sequence[OpRecord]) -> str:
-    """Which classes of kernels the device's time goes to: "matrix product 62%, copy 17%"."""
+    """The classes of kernels by device time: "matrix product 62%, copy 17%"."""
     ns: dict[str, float] = defaultdict(float)
     for record in op_records:
         name = record.kernel_class or _OF_OPERATOR.get(record.op_class)

@@ -1,4 +1,4 @@
-"""How launches became kernels: delays, the queue of the device, sequences that repeat."""
+"""Launches: delays until their kernels start, the device's queue, repeated sequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.model import DeviceKind, HostKind, Timeline
 from boundby.model.assumptions.detection import BLOCKED_DEPTH, BLOCKED_LAUNCH, SHORT_KERNEL_NS
-from boundby.model.diagnosis import LaunchQueue, LaunchRow, SequenceRow
+from boundby.model.rows import LaunchQueue, LaunchRow, SequenceRow
 
 _MOST_ROWS = 200  # file size limit
 _SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8
@@ -103,7 +103,7 @@ def _count(
     found: Counter[tuple[int, ...]],
     time: dict[tuple[int, ...], float],
 ) -> None:
-    """Each sequence counts where it does not overlap its own last place."""
+    """Count each sequence where it does not overlap its previous occurrence."""
     for length in range(_SHORTEST_SEQUENCE, min(_LONGEST_SEQUENCE, len(names)) + 1):
         free_from: dict[tuple[int, ...], int] = {}
         for at in range(len(names) - length + 1):

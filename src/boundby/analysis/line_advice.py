@@ -1,4 +1,4 @@
-"""A sentence on the costliest line: what it does, what bounds it, what could be done."""
+"""A sentence on the costliest line: what it does, what bounds it, what to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import msgspec
 
 from boundby.model import units
 from boundby.model.assumptions.detection import AT_ROOF
-from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
+from boundby.model.finding import Finding
+from boundby.model.rows import NO_LINE, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2
+# A finding that saves less than this share of a line is not what the line is about.
+_SMALL_PART = 0.1
 OVERHEAD_PARTS = {
     "python": "Python and framework code",
     "launch": "launching kernels",
@@ -27,7 +30,7 @@ OVERHEAD_PARTS = {
 def with_advice(
     lines: Sequence[LineRow], ops: Sequence[OpRow], findings: Sequence[Finding]
 ) -> list[LineRow]:
-    """The lines; the costliest of the script's own has a sentence."""
+    """The lines; the costliest of the script's own gets a sentence."""
     first = next((at for at, row in enumerate(lines) if row.where != NO_LINE), None)
     if first is None:
         return list(lines)
@@ -47,7 +50,8 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
     if not named:
         return "It runs no operator of its own."
-    total = sum(ns.values()) or 1.0  # a starved step may leave its kernels no time
+    # the kernels of a step that waits nearly all the time may have no time left
+    total = sum(ns.values()) or 1.0
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"
         + (f", {counts[name]} calls)" if counts[name] > 1 else ")")
@@ -72,12 +76,21 @@ def _bounded(row: LineRow) -> str:
     return f"{words}."
 
 
+def _is_small_part(one: Finding, row: LineRow) -> bool:
+    """Whether all that the finding saves, at its lines together, is little beside this line."""
+    return one.relative_to == "step" and one.saving_ns.expected < _SMALL_PART * row.ns
+
+
 def _do(row: LineRow, findings: Sequence[Finding]) -> str:
-    """The first finding about it; or why there is none."""
-    at = next((n for n, one in enumerate(findings) if row.where in one.where), None)
-    if at is not None:
-        title = findings[at].title or findings[at].fault
-        return f"Finding {at + 1} is about it: {title[:1].lower()}{title[1:]}."
+    """The first finding about it, unless all save a small part at most; or why there is none."""
+    found = [(n, one) for n, one in enumerate(findings, start=1) if row.where in one.where]
+    of_most = [each for each in found if not _is_small_part(each[1], row)]
+    for number, one in (of_most or found)[:1]:
+        title = one.title or one.fault
+        words = f"{title[:1].lower()}{title[1:]}"
+        if of_most:
+            return f"Finding {number} is about it: {words}."
+        return f"Finding {number} is about a small part of it: {words}."
     if row.floor_ns and row.floor_ns >= AT_ROOF.value * row.ns:
         return (
             "It runs near the roofline: only less work, a smaller dtype or a faster "

@@ -1,4 +1,4 @@
-"""The step as pieces on lanes, for the page and for Perfetto: host over device, cause and all."""
+"""The step as intervals on lanes, for the page and for Perfetto: host above device, with causes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import numpy.typing as npt
 
 from boundby.analysis.account import Attribution
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
-from boundby.model.diagnosis import Slice
 from boundby.model.intervals import union
+from boundby.model.rows import Slice
 from boundby.step.idle_causes import LABELS, Gaps, gap_causes
 from boundby.step.op_record import shapes_of
 
 MOST_SLICES = 20_000  # what a browser draws without delay
-# With as many kernels as that, each is given its launch, and the host still has room left.
+# With this many kernels, each keeps its launch, and there is still room for the host's events.
 _MOST_ON_DEVICE = 7_000
 _MOST_GAPS = 3_000
-# The device is never quite gapless: what is shorter than this is no gap a person looks for.
+# Shorter gaps of the device are not shown.
 _SHORTEST_GAP_NS = 1_000
 _MODULE = "nn.Module: "
-# A gap that a sync began is shown as its, where this much of the gap is.
+# A gap is shown as caused by a sync if at least this share of it is.
 _BEGUN_BY_SYNC = 0.25
 
 Mask = npt.NDArray[np.bool_]
 
 
 def slices_of(timeline: Timeline, attribution: Attribution) -> list[Slice]:
-    """At most 20,000 slices, the longest of each kind, in order of lanes and then of time.
+    """At most 20,000 slices, the longest of each kind, in order of lanes, then of time.
 
-    A kernel's launch is kept with it. Python frames are left out, for they nest past any screen,
-    but modules stay, and functions in which no operator was called: time of Python's own.
+    A kernel's launch is kept with it. Python frames are left out, because they nest too deep for a
+    screen, except modules and functions without operators: the time of Python itself.
     """
     device = timeline.device
     on_device = _longest(device.duration_ns, np.ones(len(device), np.bool_), _MOST_ON_DEVICE)
@@ -52,7 +52,7 @@ def slices_of(timeline: Timeline, attribution: Attribution) -> list[Slice]:
 
 
 def _longest(durations: Ints, wanted: Mask, most: int) -> Ints:
-    """The rows wanted, in their order; the longest of them where they are too many."""
+    """The rows wanted, in their order; only the longest if there are too many."""
     rows = np.flatnonzero(wanted)
     if len(rows) > most:
         rows = np.sort(rows[np.argsort(-durations[rows], kind="stable")[: max(0, most)]])
@@ -77,10 +77,10 @@ def _worth_showing(timeline: Timeline) -> Mask:
 
 
 def _python_alone(timeline: Timeline) -> Mask:
-    """Python functions with no operator and no runtime call inside, the outermost of them."""
+    """Python functions with no operator and no runtime call inside, the outermost ones."""
     host = timeline.host
     python = np.isin(host.kind, PYTHON_FRAMES)
-    # Rows inside another follow it directly: they are counted up to the first that starts later.
+    # Rows inside another follow it directly: counted up to the first that starts later.
     after = np.empty(len(host), np.int64)
     ends = host.start_ns + host.duration_ns
     for thread in np.unique(host.thread):
@@ -113,7 +113,7 @@ def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
 
 
 class _Lookup:
-    """What a timeline's rows are in the account: their work, and its row among the operators."""
+    """For each row of a timeline its operation, and the operation's row in the table."""
 
     def __init__(self, timeline: Timeline, attribution: Attribution) -> None:
         self._timeline = timeline
@@ -144,7 +144,7 @@ class _Lookup:
         timeline = self._timeline
         host = timeline.host
         index = self._work_of_row.get(row)
-        # On a CPU operators are the work itself; on a device they only ask for it.
+        # On a CPU operators are the work itself; on a device they only launch it.
         on_cpu = index is not None and not len(timeline.device)
         work = self._works[index] if index is not None and on_cpu else None
         return Slice(
@@ -175,14 +175,14 @@ class _Lookup:
             ns=ns,
             op=self._op_of_work[index],
             bound=work.bound,
-            # An operator's floor is spread over its kernels by their time.
+            # An operator's roofline minimum is divided among its kernels by their time.
             floor_ns=floor * ns / work.ns if floor is not None and work.ns else floor,
             where=_entry(timeline.sources, work.source),
             flow=flow if flow >= 0 else None,
         )
 
 
-# What the host was doing, where that is a cause of idleness by itself.
+# The host's row, if its kind is itself a cause of idle time.
 _HOST_CAUSES: dict[int, str] = {
     HostKind.LAUNCH: "launch",
     HostKind.SYNC: "sync",

@@ -1,4 +1,4 @@
-"""The same work seen by operator, by source line, by module and by class."""
+"""The operations of a step by operator, by source line, by module and by class."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from boundby.analysis.kernel_classes import class_of
 from boundby.model import Machine, Phase, Timeline
 from boundby.model.assumptions.device import CACHED_BYTES
 from boundby.model.assumptions.verdict import PAST_CACHE_ROOF, PAST_MEMORY_ROOF
-from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.model.observation import SourceLine
+from boundby.model.rows import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.step.device_ops import matrix_flops
 from boundby.step.host_time import LineTime
 from boundby.step.op_record import OpRecord, dtype_of, shapes_of
@@ -34,7 +34,7 @@ _CLASSES: tuple[ClassName, ...] = (
 
 
 def group_of(work: OpRecord) -> tuple[str, str | None]:
-    """The account's group and part that a piece of work belongs to."""
+    """The group and part of the account that an operation belongs to."""
     match work.bound:
         case "compute":
             return "compute", None
@@ -74,7 +74,7 @@ def _op_row(
     costs = [work.cost for work in same if work.cost is not None]
     floors = [work.floor_ns for work in same if work.floor_ns is not None]
     floor = sum(floors) if len(floors) == len(same) else None
-    # On a CPU what is small is too short, beside an operator's overhead, to be compared.
+    # On a CPU an operation is small if it is too short, compared with its overhead, to be compared.
     comparable = one.bound != "small" or len(timeline.device) > 0
     fraction = floor / ns if floor is not None and ns and comparable else None
     suspect = fraction is not None and fraction > _light_limit(machine, one)
@@ -114,7 +114,7 @@ def above_roofline(op_records: Sequence[OpRecord], machine: Machine) -> float:
 
 
 def _common_module(modules: set[str | None]) -> str | None:
-    """The module that all of some work lies in."""
+    """The module that contains all of some operations."""
     paths = [module.split(".") for module in modules if module]
     if len(paths) < len(modules):
         return None
@@ -160,7 +160,7 @@ def line_rows(
     wall_ns: float,
     texts: Mapping[str, SourceLine],
 ) -> list[LineRow]:
-    """The whole step by the source line that asked for it; backward work at its forward's line."""
+    """The whole step by source line; backward operations at the line of their forward."""
     pieces = [_work_piece(work, work.source) for work in op_records]
     pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
     within: dict[str, list[_Piece]] = defaultdict(list)
@@ -215,7 +215,7 @@ def _rows_by(pieces: Sequence[_Piece], names: list[str], wall_ns: float) -> list
 
 
 def class_rows(op_records: list[OpRecord]) -> list[ClassRow]:
-    """The seeds' table: how little arithmetic most of the time does."""
+    """Classes of operators: little of the arithmetic may take most of the time."""
     ns: dict[str, float] = defaultdict(float)
     flops: dict[str, float] = defaultdict(float)
     for work in op_records:
@@ -247,8 +247,8 @@ def class_rows(op_records: list[OpRecord]) -> list[ClassRow]:
 def collective_rows(op_records: list[OpRecord]) -> list[CollectiveRow]:
     """Collectives by name and message size, the longest first.
 
-    A message is as large as the larger of what goes in and what comes out. What only asks for one
-    that another thread then runs is not told beside it.
+    A message is as large as the larger of its input and output. A call whose collective another
+    thread runs is not counted beside it.
     """
     gathered: dict[tuple[str, float | None], list[OpRecord]] = defaultdict(list)
     for work in op_records:

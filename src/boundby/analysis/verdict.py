@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from boundby.analysis.kernel_classes import by_class
 from boundby.model import Machine
+from boundby.model.account import Account, GroupName, Verdict
 from boundby.model.assumptions.verdict import MOSTLY_UNKNOWN, TIE, UNCERTAIN
-from boundby.model.diagnosis import Account, GroupName, Verdict
 from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
-# Of a step that waited for a core nearly all the time, what is left to be divided.
+# The largest share of a step counted as waiting for a core, so that something remains to divide.
 _MOST_LOST = 0.98
 # Larger speed-ups are printed as "over 100x".
 _LARGEST_PRINTED = 100
-# Shares of a group's time from which its main cause is mentioned.
+# Shares of a group's time from which on its main cause is mentioned.
 _MOSTLY_DATA = 0.5
 _MOSTLY_SLOW = 0.5
 _MOSTLY_NETWORK = 0.5
@@ -39,15 +39,15 @@ class VerdictResult:
 
 
 def find_verdict(step_model: StepModel) -> VerdictResult:
-    """Simulate the step unchanged, then with each group at zero."""
-    # Waiting for a core is no property of the step: speed-ups are those of the step without it.
+    """The verdict from simulations of the step: unchanged, and with each group at zero."""
+    # Waiting for a core is not a property of the step: speed-ups are those of the step without it.
     share = step_model.account.overhead.parts.get(CPU_WAIT, 0.0) / max(step_model.wall_ns, 1.0)
     lost = min(share, _MOST_LOST) * step_model.base_ns
     gains = {}
     for group in GROUPS:
         left = step_model.evaluate(_at_zero(step_model, group))
-        if group != "overhead":  # which waiting is a part of
-            # A shorter step also waits less: a saving has its part of the waiting in it.
+        if group != "overhead":  # waiting is a part of the overhead
+            # A shorter step also waits less: its waiting shrinks in proportion.
             saved = (step_model.base_ns - left) / step_model.cpu_contention
             left = step_model.base_ns - lost - saved
         gains[group] = (step_model.base_ns - lost) / max(left, 1.0)
@@ -89,7 +89,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
         why += f" {first.capitalize()} and {second} are within {TIE.value:.0%} of each other."
     why += _main_cause(account, first)
     if off:
-        # On a CPU the speed-ups are shares of the clean step, which other steps differ from.
+        # On a CPU the speed-ups are shares of the clean step, from which other steps differ.
         more = "longer" if off > 0 else "shorter"
         why += f" Other steps, timed phase by phase, were {abs(off):.0%} {more}."
     return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=why)
@@ -116,7 +116,7 @@ def _main_cause(account: Account, group: GroupName) -> str:
 
 
 def _communication(account: Account, group: GroupName) -> str:
-    """Says that bandwidth is that of the network, where that is most of it."""
+    """States that bandwidth is network bandwidth, if that is most of it."""
     bandwidth = account.bandwidth
     spent = bandwidth.parts.get("network", 0.0)
     if group != "bandwidth" or spent <= _MOSTLY_NETWORK * bandwidth.ns:
@@ -128,7 +128,7 @@ def _communication(account: Account, group: GroupName) -> str:
 
 
 def _slow_kernels(account: Account, group: GroupName) -> str:
-    """Says that kernels run below the roofline, where that is most of the group's time."""
+    """States that kernels run below the roofline, if that is most of the group's time."""
     found = account.groups()[group]
     if not found.excess_ns or found.excess_ns < _MOSTLY_SLOW * found.ns:
         return ""
@@ -142,7 +142,7 @@ def _slow_kernels(account: Account, group: GroupName) -> str:
 
 
 def _waiting_for_data(account: Account, group: GroupName) -> str:
-    """Says that overhead is waiting for batches, where that is most of it."""
+    """States that overhead is waiting for batches, if that is most of it."""
     overhead = account.overhead
     waited = overhead.parts.get("data", 0.0)
     if group != "overhead" or waited <= _MOSTLY_DATA * overhead.ns:

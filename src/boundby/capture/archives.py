@@ -23,7 +23,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 class ZipSource:
-    """Archives with one or several traces of other formats; what else is in them is left."""
+    """Archives with one or several traces of other formats; other files in them are ignored."""
 
     name = "zipped traces"
 

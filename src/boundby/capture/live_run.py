@@ -14,7 +14,7 @@ LiveCapture = Capture | JaxCapture
 
 
 def uses_jax(values: Sequence[object]) -> bool:
-    """Whether a function with its arguments is jax's; without any, whether jax alone is loaded."""
+    """Whether a function with its arguments uses JAX; without any, whether only JAX is loaded."""
     jax = sys.modules.get("jax")
     if jax is None:
         return False
@@ -24,7 +24,7 @@ def uses_jax(values: Sequence[object]) -> bool:
 
 
 def observe(capture: LiveCapture, *, target: str | None = None) -> Observation:
-    """The steps of the main kind, and the profiled one that is most like them."""
+    """The observation: the steps of the main kind, and the profiled one that is most like them."""
     if isinstance(capture, JaxCapture):
         from boundby.capture.jax.observe import observe as observe_jax
 

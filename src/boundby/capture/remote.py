@@ -1,4 +1,4 @@
-"""Local copies of files elsewhere: s3://, gs://, https:// and what else fsspec opens."""
+"""Local copies of remote files: s3://, gs://, https:// and others that fsspec opens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECE_BYTES = 1 << 20  # read at a time
 
 
 def is_remote(place: str) -> bool:
-    """Whether a place is a URL, and not a path."""
+    """Whether a place is a URL instead of a path."""
     return "://" in place
 
 

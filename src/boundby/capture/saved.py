@@ -20,7 +20,7 @@ class SavedSource:
     def observe(
         self, path: Path, *, index: int | None = None, wall_ns: float | None = None
     ) -> list[Observation]:
-        """The observation as it was saved: it holds one step, whose time is known."""
+        """The observation as it was saved: it contains one step, whose time is known."""
         if index is not None or wall_ns is not None:
             raise BoundbyError(
                 f"{path}: a saved observation has one step with its time: omit --index and --wall"

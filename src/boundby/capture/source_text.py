@@ -1,4 +1,4 @@
-"""What stands at a source line, and in which function, where the file is at hand."""
+"""The text of a source line, and its function, if the file is available."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COMPOUND = (
 
 
 class SourceText:
-    """Lines of files in these folders; what goes on over several lines is put on one."""
+    """Lines of files in these folders; statements of several lines are joined."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
         self._files: dict[str, _File] = {}
 
     def at(self, where: str) -> SourceLine | None:
-        """The line of "train.py:42"; None where there is none, or nothing in it."""
+        """The line of "train.py:42"; None if it does not exist or is empty."""
         path, _, line = where.rpartition(":")
         if not line.isdecimal():
             return None
@@ -61,17 +61,17 @@ class _File:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """None for another Python's, or no Python at all."""
+    """The syntax tree; None for another Python version, or no Python at all."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the code: that is for its own interpreter to say
+            warnings.simplefilter("ignore")  # warnings about the code are for its own interpreter
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
 
 
 def _scopes(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
-    """Functions with their lines, those around others first."""
+    """Functions with their lines, outer ones first."""
     for child in ast.iter_child_nodes(node):
         name = outer
         if isinstance(child, _SCOPES):
@@ -82,10 +82,10 @@ def _scopes(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _join(lines: list[str], tree: ast.Module) -> None:
-    """Put all of what begins on a line, and goes on, on that line.
+    """Join a statement that begins on a line and continues, on that line.
 
-    Python says of an operator the line on which its first operand stands: in code that is broken
-    by operators this is a lone name.
+    Python reports for an operator the line of its first operand: in code broken at operators this
+    is a single name.
     """
     longest: dict[int, ast.stmt | ast.expr] = {}
     for node in ast.walk(tree):  # outer ones come first

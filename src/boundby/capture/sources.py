@@ -38,7 +38,7 @@ class Source(Protocol):
         """
 
 
-# In the order in which they are asked.
+# In the order in which they are tried.
 _PLAIN: list[Source] = [
     SavedSource(),
     RocprofSource(),

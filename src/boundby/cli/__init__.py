@@ -1,7 +1,7 @@
-"""The command line: one file per verb, and the only place that prints or exits.
+"""The command line: one file per command, and the only place that prints or exits.
 
-A verb's file is imported only when that verb is called: `boundby --help` loads neither torch nor
-numpy, and answers at once.
+A command's file is imported only when that command is called: `boundby --help` loads neither torch
+nor numpy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from boundby.cli.mistakes import in_words, unknown_verb
 from boundby.model.errors import INTERRUPTED, OWN_FAILURE, BoundbyError
 from boundby.model.units import printable
 
-# Verb -> what it does. The file cli/VERB.py holds the command of the same name.
+# Command -> what it does. The file cli/COMMAND.py holds the command of the same name.
 _VERBS = {
     "run": "Diagnose an unmodified script: run train.py --lr 3e-4.",
     "prove": "Apply fixes to an unmodified script, measure them, write the patch.",
@@ -31,7 +31,7 @@ _VERBS = {
 
 
 class _Verbs(click.Group):
-    """A group that knows its verbs by name and loads each when it is called."""
+    """A group that knows its commands by name and loads each when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
@@ -62,7 +62,7 @@ def boundby() -> None:
 
 
 def main() -> None:
-    """Run a verb; every failure is one line and an exit code."""
+    """Run a command; every failure is one line and an exit code."""
     try:
         code = boundby.main(standalone_mode=False)
     except BoundbyError as error:

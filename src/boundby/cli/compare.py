@@ -1,4 +1,4 @@
-"""boundby compare: what got slower from one diagnosis to another."""
+"""boundby compare: what became slower from one diagnosis to another."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 from boundby.model.errors import CANNOT_MEASURE
 
-# Apart from the codes of bad input and failed measurements, so that CI can tell them.
+# Different from the codes of bad input and failed measurements, so that CI can distinguish them.
 SLOWER = 1
 
 
 def parse_share(text: str) -> float:
-    """5%, 0.5% or 0.05 as a share of one."""
+    """Parse 5%, 0.5% or 0.05 as a share of one."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%?)", text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is not a share: write 5% or 0.05")
@@ -38,10 +38,10 @@ def command(
     before: Path,
     after: Path,
 ) -> int:
-    """What got slower from A to B: saved diagnoses, or traces."""
+    """Compare two saved diagnoses or traces: what became slower from A to B."""
     from boundby.analysis.comparison import compare
     from boundby.cli.console import error_console, output_console
-    from boundby.cli.outputs import page_of_its_own, tell_page, write_json
+    from boundby.cli.outputs import announce_page, temporary_page_path, write_json
     from boundby.cli.saved import read_diagnosis
     from boundby.model import store
     from boundby.report.comparison import ComparisonReport
@@ -53,9 +53,9 @@ def command(
     )
     write_json(comparison, json_file)
     if html_file or open_page:
-        path = Path(html_file) if html_file else page_of_its_own()
+        path = Path(html_file) if html_file else temporary_page_path()
         store.write_bytes(comparison_page(comparison).encode(), path)
-        tell_page(path, open_page=open_page, quiet=quiet)
+        announce_page(path, open_page=open_page, quiet=quiet)
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
         console.print(ComparisonReport(comparison))

@@ -1,4 +1,4 @@
-"""The consoles and the progress bar that verbs share; rich honours NO_COLOR and plain pipes."""
+"""The consoles and the progress bar that commands share; rich honours NO_COLOR and plain pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["error_console", "output_console", "progress_bar"]
 
-_PIPE_WIDTH = 100  # columns where the output is no terminal
+_PIPE_WIDTH = 100  # columns if the output is not a terminal
 
 
 def output_console() -> Console:
@@ -32,7 +32,7 @@ def progress_bar(what: str, *, shown: bool = True) -> contextlib.AbstractContext
 
 def _console(*, stderr: bool) -> Console:
     console = Console(stderr=stderr, highlight=False)
-    # Without a terminal rich assumes 80 columns and folds tables that a log has room for.
+    # Without a terminal rich assumes 80 columns and folds tables that would fit into a log.
     return (
         console
         if console.is_terminal

@@ -1,4 +1,4 @@
-"""What a verb is given to read, looked at before it runs anything."""
+"""Checks of a command's input files, before anything is run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from boundby.model.errors import BoundbyError
 
 
 def check_machine(path: Path | None) -> None:
-    """A saved machine that cannot be one is said before the script begins.
+    """Raise for a file that cannot be a saved machine, before the script begins.
 
-    By what Python itself has: nothing heavy is loaded before a script. The rest is read after it.
+    Uses only Python's own modules: nothing heavy is loaded before a script. The content is checked
+    later.
     """
     if path is None:
         return

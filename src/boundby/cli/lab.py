@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Run the first-principles experiments: all of them, or those named.
 
-    Each predicts from this machine's roofs, then measures, and says whether the law held here. A
-    law that does not hold is reported with the reason that was found. Ctrl-C keeps what is done.
+    Each predicts from this machine's roofs, then measures, and says whether the law held. If not,
+    the reason is reported if it was found. Ctrl-C keeps the results so far.
     """
     from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar
@@ -83,7 +83,7 @@ def command(
 
 @contextlib.contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Whoever asks it to end, a user or a time limit, gets what is done."""
+    """On SIGTERM, for example from a time limit, end as after Ctrl-C, with the results so far."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""boundby machine: measure and show the roofs everything else stands on."""
+"""boundby machine: measure and show the roofs that all other commands use."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def command(
 ) -> None:
     """Measure and show this machine's roofs.
 
-    What the device can do at most: matrix and vector FLOP/s, memory bandwidth, the cost of asking
-    for work. The result is saved, and read by every other command.
+    What the device can do at most: matrix and vector FLOP/s, memory bandwidth, the cost of issuing
+    work. The result is saved, and used by every other command.
     """
     from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar

@@ -1,4 +1,5 @@
-"""What was typed wrong, in one line: what it is, and what would be right."""
+"""Messages for mistakes on the command line, in one line: what is wrong, and what would be
+right."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import click
 
 from boundby.cli.target import TargetCommand
 
-# As alike as --waarmup and --warmup; --bogus and --out are not.
+# Similarity from which on a correction is suggested: --waarmup and --warmup, but not --bogus and
+# --out.
 _ALIKE = 0.75
 
 
@@ -31,7 +33,7 @@ def _unknown_option(name: str, ctx: click.Context) -> str:
 
 
 def unknown_verb(name: str, verbs: list[str]) -> str:
-    """The line for what is no verb: often a script, handed over without one."""
+    """The line for an unknown command: often a script, given without a command."""
     if name.endswith(".py") or Path(name).is_file():
         return f"to diagnose a script: boundby run {name}"
     similar = _nearest(name, verbs)

@@ -1,4 +1,4 @@
-"""Where a verb's result goes besides the terminal: files, a page, a browser."""
+"""Output of a command besides the terminal: files, a page, a browser."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def page_options(command: Command) -> Command:
-    """--html, --perfetto and --open, for every verb that ends with a diagnosis.
+    """--html, --perfetto and --open, for every command that ends with a diagnosis.
 
-    The verb gets them as `html_file`, `perfetto_file` and `open_page`, and hands them to
+    The command gets them as `html_file`, `perfetto_file` and `open_page`, and passes them to
     `write_page`.
     """
     for option in (
@@ -35,7 +35,7 @@ def page_options(command: Command) -> Command:
 
 
 def report_options(command: Command) -> Command:
-    """--verbose and --quiet, for every verb that prints a diagnosis."""
+    """--verbose and --quiet, for every command that prints a diagnosis."""
     for option in (
         click.option("--quiet", is_flag=True, help="Print no report."),
         click.option("--verbose", is_flag=True, help="Print the whole report."),
@@ -45,7 +45,7 @@ def report_options(command: Command) -> Command:
 
 
 def check_writable(*files: str | None, folder: Path | None = None) -> None:
-    """What cannot be written to is said before minutes of work, not after."""
+    """Raise for a file that cannot be written, before minutes of work instead of after."""
     for file in files:
         if file and file != "-":
             _check(Path(file), is_folder=False)
@@ -83,7 +83,7 @@ def write_page(
     open_page: bool,
     quiet: bool,
 ) -> None:
-    """Write what was asked for, and say so; a page that is to be opened is kept in any case."""
+    """Write the requested files, and say so; a page that is to be opened is always kept."""
     from boundby.model import store
 
     if perfetto_file:
@@ -96,13 +96,13 @@ def write_page(
     if html_file or open_page:
         from boundby.report.page import diagnosis_page
 
-        path = Path(html_file) if html_file else page_of_its_own()
+        path = Path(html_file) if html_file else temporary_page_path()
         store.write_bytes(diagnosis_page(diagnosis).encode(), path)
-        tell_page(path, open_page=open_page, quiet=quiet)
+        announce_page(path, open_page=open_page, quiet=quiet)
 
 
-def tell_page(path: Path, *, open_page: bool, quiet: bool) -> None:
-    """Open a page that was written, or say where it is."""
+def announce_page(path: Path, *, open_page: bool, quiet: bool) -> None:
+    """Open a page that was written, or print its path."""
     if open_page:
         open_in_browser(path)
     elif not quiet:
@@ -132,13 +132,13 @@ def write_csv(diagnosis: Diagnosis, csv_folder: str | None) -> None:
         store.write_bytes(text.encode(), Path(csv_folder, name))
 
 
-def page_of_its_own() -> Path:
-    """Where a page goes that was only asked to be opened: it must outlive this process."""
+def temporary_page_path() -> Path:
+    """A path for a page that was only requested to be opened: it must outlive this process."""
     return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"
 
 
 def open_in_browser(path: Path) -> None:
-    """Open a page where there is a screen; say where it is in any case."""
+    """Open a page if there is a screen; print its path in any case."""
     import webbrowser
 
     place = path.resolve()

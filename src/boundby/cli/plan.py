@@ -1,4 +1,4 @@
-"""boundby plan: what a step costs on hardware one does not have."""
+"""boundby plan: the predicted time of a step on hardware that is not available."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 @click.option("--html", "html_file", metavar="FILE", help="Write the page, one file.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def command(**options: Any) -> None:
-    """Plan a step on paper: MODEL is a name, a config.json, a saved diagnosis, or `matmul MxKxN`.
+    """Predict a step on other hardware: MODEL is a name, a config.json, a saved diagnosis, or
+    `matmul MxKxN`.
 
     \b
     boundby plan llama-3.1-8b --on h100 --chips 64 --batch 4M-tokens
@@ -71,7 +72,7 @@ def _explain(term: str) -> None:
     click.echo("\n".join(terms.names()) if term == "all" else terms.explain(term))
 
 
-# Options that only some requests read.
+# Options that apply to some requests only.
 _TRAINING = ("mesh", "micro_batch", "no_overlap", "price", "search", "sweep", "sequence")
 _SERVING = ("input_tokens", "output_tokens", "weights")
 _IGNORED = {
@@ -157,7 +158,7 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
 def _write_page(found: PlanResult | PlanSearch | PlanTable, file: str, *, quiet: bool) -> None:
     from pathlib import Path
 
-    from boundby.cli.outputs import tell_page
+    from boundby.cli.outputs import announce_page
     from boundby.model import store
     from boundby.model.errors import BoundbyError
     from boundby.model.plan import PlanTable
@@ -166,7 +167,7 @@ def _write_page(found: PlanResult | PlanSearch | PlanTable, file: str, *, quiet:
     if isinstance(found, PlanTable):
         raise BoundbyError("a table of measurements has no page: use --json")
     store.write_bytes(plan_page(found).encode(), Path(file))
-    tell_page(Path(file), open_page=False, quiet=quiet)
+    announce_page(Path(file), open_page=False, quiet=quiet)
 
 
 def _show(found: PlanResult | PlanSearch | PlanTable, *, to_stderr: bool) -> None:

@@ -1,7 +1,8 @@
-"""boundby prove: apply each fix to the unmodified script, measure it, keep what held."""
+"""boundby prove: apply each fix to the unmodified script, measure it, keep what helped."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,16 +142,20 @@ def command(
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --lr 3e-4.
 
     \b
-    The script is started once; fixes are switched on and off at its step boundaries and measured
-    in turn. What is faster and computes the same is kept, then combined, and written as a patch
-    that is measured in a fresh process. The script is never edited.
+    The script is started once. Fixes are switched on and off between its steps and measured in
+    alternation. Those that are faster and compute the same results are combined and written as a
+    patch, which is measured in new processes. The script itself is not changed.
     """
     from boundby.cli.console import progress_bar
     from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
     from boundby.prove.candidates import Choice
-    from boundby.prove.experiment import Request, prove_target
+    from boundby.prove.experiment import prove_target
+    from boundby.prove.request import Request
 
+    # Under torchrun the first rank starts the script again and again, each time on as many ranks.
+    if int(os.environ.get("RANK", "0")) > 0:
+        return 0
     patch = str(patch_file) if patch_file is not None else None
     check_writable(json_file, html_file, perfetto_file, patch)
     check_machine(machine_file)
@@ -165,11 +170,12 @@ def command(
         logs=logs,
         scratch=scratch,
         accept_unverified=accept_unverified,
+        ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
     with progress_bar("proving:", shown=not quiet) as progress:
         result = prove_target(request, progress, progress.print)
     if not quiet:
-        _report_result(result.diagnosis, patch_asked=patch_file is not None, patch=result.patch)
+        _report_result(result.diagnosis, patch_requested=patch_file is not None, patch=result.patch)
     write_json(result.diagnosis, json_file)
     write_page(result.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if patch_file is not None:
@@ -177,7 +183,9 @@ def command(
     return INTERRUPTED if result.interrupted else 0
 
 
-def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None) -> None:
+def _report_result(
+    diagnosis: Diagnosis, *, patch_requested: bool, patch: SourcePatch | None
+) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport, wants_time
 
@@ -187,7 +195,7 @@ def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatc
         which = "for inconclusive or skipped fixes" if diagnosis.proofs else "to try fixes"
         words = f"{which}: a larger --budget"
         console.print(words, style="dim")
-    if patch is not None and patch.diff and not patch_asked:
+    if patch is not None and patch.diff and not patch_requested:
         console.print("for a diff of the script: --patch FILE", style="dim")
 
 

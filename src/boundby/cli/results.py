@@ -1,4 +1,5 @@
-"""What becomes of a script's capture: diagnosed, written, printed; also in what it has started."""
+"""Handles a script's capture: diagnosed, written, printed; also in processes that the script
+starts."""
 
 from __future__ import annotations
 
@@ -27,20 +28,20 @@ if TYPE_CHECKING:
     from boundby.model.observation import Observation
     from boundby.session.saved import RecordingTimer
 
-# How long threads of a script that was ended may continue before a message is printed.
+# How long threads of an ended script may continue before a message is printed.
 _PATIENCE_WITH_THREADS_S = 3.0
 _ENDED = (
     "boundby ended the script after enough steps; its later output is missing: "
     "--continue lets it run to its end"
 )
-# Left by a process of the script that was diagnosed; empty if that failed.
+# Written by a process of the script after its diagnosis; empty if that failed.
 _OF_CHILDREN = "children.json"
 _CLAIM = "claimed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a user wants of a diagnosis; pickled on its way to processes that the script starts."""
+    """Options of a diagnosis; pickled for processes that the script starts."""
 
     name: str
     json_file: str | None
@@ -54,7 +55,7 @@ class Wanted:
 
 
 class Results:
-    """What becomes of a capture: diagnosed, written, printed."""
+    """Diagnoses a capture, writes and prints the result."""
 
     def __init__(self, wanted: Wanted, *, rank: int, world: int, is_child: bool = False) -> None:
         self._wanted = wanted
@@ -66,7 +67,7 @@ class Results:
         is_aside = wanted.json_file == "-" and not is_child
         self._stdout = _set_stdout_aside() if is_aside else None
         self._reported: list[Failure] = []
-        # What the diagnosis was made from.
+        # The inputs of the diagnosis.
         self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
     def refused(self, capture: LiveCapture) -> None:
@@ -84,7 +85,7 @@ class Results:
         _say(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
 
     def ended(self, ending: Ending, folder: Path) -> None:
-        """The script ended: show its exception as python does, then the results.
+        """The script ended: show its exception as Python does, then the results.
 
         `folder`: where the processes that it started saved their results.
         """
@@ -102,9 +103,9 @@ class Results:
         if not has_steps and children.exists():
             self._write_stdout(children.read_bytes())
         elif not ending.refused and (ending.failure is None or has_steps):
-            # The script's own failure is what its exit code tells, and ours is not for it to tell.
+            # The exit code is that of the script's failure, not of boundby's.
             succeeded = not ending.exit_code and ending.failure is None
-            if succeeded or not _saw_nothing(ending.capture):
+            if succeeded or not _has_no_steps(ending.capture):
                 self._conclude(
                     ending.capture, must_succeed=succeeded, started=tuple(ending.started)
                 )
@@ -141,7 +142,7 @@ class Results:
         try:
             self._save(diagnosis, capture)
         except BoundbyError as error:
-            # What cannot be kept is shown all the same.
+            # The diagnosis is shown even if it cannot be saved.
             self._show(diagnosis)
             if must_succeed:
                 raise
@@ -157,7 +158,7 @@ class Results:
         from boundby.report.terminal import DiagnosisReport
 
         console = error_console()
-        # A script that was ended may have left a line unfinished, as progress bars do.
+        # An ended script may have left a line unfinished, as progress bars do.
         console.print()
         console.print(DiagnosisReport(diagnosis, verbose=self._wanted.verbose))
 
@@ -219,7 +220,8 @@ class Results:
                 stdout.write(text + b"\n")
 
     def of_child(self, capture: LiveCapture, left: Path) -> None:
-        """Conclude in a process started by the script; the script's own will find it."""
+        """Conclude in a process started by the script; the script's own process finds the
+        result."""
         from boundby.model import store
 
         diagnosis = self._conclude(capture, must_succeed=False)
@@ -227,8 +229,8 @@ class Results:
             left.write_bytes(store.as_json(diagnosis) if diagnosis else b"")
 
 
-def _saw_nothing(capture: LiveCapture | None) -> bool:
-    """Whether a script ended before anything in it ran that could be a step."""
+def _has_no_steps(capture: LiveCapture | None) -> bool:
+    """Whether a script ended before anything that could be a step ran."""
     return capture is None or not (any(capture.seen.values()) or capture.started)
 
 
@@ -243,13 +245,13 @@ def attend_child(
     step_by: StepBy,
     keep_going: bool,
 ) -> Any:
-    """Run a function in a process that the script started, and conclude on it there."""
+    """Run a function in a process that the script started, and conclude there."""
     from boundby.capture.process.script import attend_to
 
     try:
         own = Path(tempfile.mkdtemp(dir=folder))
     except OSError:
-        # The script's own process has ended: nobody is there to be told.
+        # The script's own process has ended: nothing would read the result.
         return watched.function(*args, **kwargs)
 
     def fail(failure: Failure) -> None:
@@ -259,12 +261,12 @@ def attend_child(
         number = capture.rank if capture.rank is not None else watched.number(args)
         if number is None and not _claim(folder / _CLAIM):
             return
-        # Spawned processes without a common world are numbered all the same.
+        # Spawned processes without a common world are numbered too.
         world = capture.world or (1 if number is None else 2)
         if not number and not wanted.quiet:
             who = "ranks" if world > 1 else "a process"
-            goes_on = "" if watched.is_spawned_rank else "; the script continues"
-            _say(f"the steps run in {who} started by the script{goes_on}")
+            continues = "" if watched.is_spawned_rank else "; the script continues"
+            _say(f"the steps run in {who} started by the script{continues}")
         results = Results(wanted, rank=number or 0, world=world, is_child=True)
         results.of_child(capture, folder / _OF_CHILDREN)
 
@@ -282,7 +284,7 @@ def attend_child(
 
 
 def _claim(path: Path) -> bool:
-    """Of several processes that know nothing of each other, the first is shown."""
+    """Of several independent processes, the first one is shown."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
@@ -310,7 +312,7 @@ def _say_failure(reason: str, *, by_script: bool = False) -> None:
 
 
 def _mind_threads() -> None:
-    """Say what python waits for, when a script that was ended leaves threads running."""
+    """Say what Python waits for if an ended script leaves threads running."""
     left = [
         thread
         for thread in threading.enumerate()

@@ -15,7 +15,7 @@ from boundby.cli.outputs import check_writable, page_options, report_options
 from boundby.cli.results import Results, Wanted, attend_child
 from boundby.cli.target import TargetCommand, target_of
 
-# Ranks of a job must take the same number of steps, or the slower ones wait for ever.
+# Ranks of a job must take the same number of steps, or the slower ones wait forever.
 _WARMUP_OF_JOBS = 8
 
 
@@ -32,6 +32,12 @@ _WARMUP_OF_JOBS = 8
     type=click.Choice(["auto", "optimizer", "forward"]),
     default="auto",
     help="What ends a step; default: detected.",
+)
+@click.option(
+    "--kind",
+    metavar="KIND",
+    help="Diagnose steps of this kind: forward (evaluation, prefill, ...), train, or as the report"
+    " names them; default: the kind with most time.",
 )
 @click.option("--continue", "keep_going", is_flag=True, help="Let the script run to its own end.")
 @click.option(
@@ -56,6 +62,7 @@ def command(
     steps: int | None,
     profiled: int,
     step_by: str,
+    kind: str | None,
     keep_going: bool,
     machine_file: Path | None,
     html_file: str | None,
@@ -99,7 +106,9 @@ def command(
     try:
         ending = run_script(
             script,
-            plan=plan_of(warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1),
+            plan=plan_of(
+                warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1, kind=kind
+            ),
             step_by=step_by,  # type: ignore[arg-type]
             folder=folder,
             keep_going=keep_going,
@@ -120,12 +129,12 @@ def command(
         if not ending.forked:
             results.ended(ending, folder)
     finally:
-        # A process that the script forked off comes by here too.
+        # A process that the script forked also returns here.
         if os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
 
 
 def _from_here(file: str | None) -> str | None:
-    """Scripts go to other folders: a file is meant from where the command was given."""
+    """Make a path absolute: scripts change their folder."""
     return file if file in (None, "", "-") else str(Path(file).absolute())

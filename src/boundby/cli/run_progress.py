@@ -1,6 +1,6 @@
-"""What a person at a terminal is told while a script runs: a line where something changes.
+"""Progress messages while a script runs: a line when something changes.
 
-Whole lines, and few: a script prints what it likes between them.
+Whole lines, and few: the script may print between them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Says when the script's steps were found, when they are profiled and when that has ended."""
+    """Reports when the script's steps were found, when they are profiled and when that has
+    ended."""
 
     def __init__(self, *, shown: bool, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -23,7 +24,7 @@ class RunProgress:
         self._said: set[str] = set()
 
     def opened(self, window: Window, steps: int, kind: str | None) -> None:
-        """A window has opened, after so many steps, most of the time in those of this kind."""
+        """A window has opened, after this many steps, most of the time in those of this kind."""
         if not self._shown:
             return
         from boundby.capture.process.windows import Window
@@ -38,7 +39,7 @@ class RunProgress:
             self._say_once("ended", f"{done}, after {so_far}")
 
     def _say_once(self, what: Literal["found", "profiling", "ended"], line: str) -> None:
-        """Windows open more than once, also where steps are found anew."""
+        """Print a message once: windows open more than once, also if steps are found anew."""
         if what not in self._said:
             self._said.add(what)
             click.echo(f"boundby: {line}", file=self._stream)

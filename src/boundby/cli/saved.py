@@ -1,4 +1,4 @@
-"""A diagnosis from whatever file a person has: saved, or made from an observation or a trace."""
+"""A diagnosis from any file: saved, or made from an observation or a trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_diagnosis(path: Path) -> Diagnosis:
     from boundby.session import traces as job
 
     if path.is_dir() and not saved.holds_observation(path):
-        written = path / saved.DIAGNOSIS  # by an older version
+        written = path / saved.DIAGNOSIS  # written by an older version
         path = written if written.exists() else path
     if path.is_dir() or (not store.is_saved(path) and sources.is_trace(path)):
         return job.load(path)

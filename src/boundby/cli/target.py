@@ -1,4 +1,4 @@
-"""Commands that run somebody's script: boundby's options come first, the rest is the script's."""
+"""Commands that run a script: boundby's options come first, the rest is the script's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class TargetCommand(click.Command):
-    """Stops parsing at the script, or behind `-m MODULE`; everything after it is left alone."""
+    """Stops parsing at the script, or after `-m MODULE`; everything after it belongs to the
+    script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, target = split(args, self._valued())
@@ -24,7 +25,8 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, [*own, "--", *target])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Print which options of boundby's names, written after the script, the script receives."""
+        """Print which options with names of boundby's come after the script, and are passed to
+        it."""
         names = {name for option in self.params for name in option.opts if name[:2] == "--"}
         script, *given = ctx.params.get("target", ("",))
         misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
@@ -48,14 +50,14 @@ class TargetCommand(click.Command):
 
 
 def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
-    """boundby's own arguments, and the target with all of its own."""
+    """boundby's own arguments, and the target with its arguments."""
     index = 0
     while index < len(args):
         argument = args[index]
         if argument == "--":
             return args[:index], args[index + 1 :]
         if argument.startswith("-m"):
-            # Written together, as python takes it too.
+            # In one word, as python also accepts it.
             name = [argument[2:]] if len(argument) > 2 else []
             return args[:index], ["-m", *name, *args[index + 1 :]]
         if not argument.startswith("-") or argument == "-":
@@ -65,7 +67,7 @@ def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
 
 
 def target_of(words: tuple[str, ...]) -> Target:
-    """The script, or behind `-m` the module, and what is its own behind that."""
+    """The script, or the module after `-m`, and its arguments."""
     from boundby.capture.process.execution import Target
 
     is_module = words[0] == "-m"

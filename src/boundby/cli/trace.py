@@ -14,7 +14,7 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def parse_time(text: str) -> float:
-    """84.2ms, 1.3s, 900us as ns."""
+    """Parse 84.2ms, 1.3s or 900us as ns."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", text.strip())
     if match is None or float(match[1]) <= 0:
         raise click.BadParameter(f"{text!r} is not a time: write 84.2ms, 1.3s or 900us")
@@ -39,14 +39,15 @@ def _silent(what: str, share: float) -> None:
     "model_file",
     metavar="CONFIG",
     type=click.Path(path_type=Path),
-    help="The model's config.json: compare decode steps with what they must read.",
+    help="The model's config.json: compare decode steps with the minimum time to read its weights.",
 )
 @click.option(
     "--capture",
     "capture_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A trace of the same model without graphs, or of their capture: operators of replays.",
+    help="A trace of the same model without CUDA graphs, or of their capture: names the operators "
+    "of replayed graphs.",
 )
 @click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
 @page_options

@@ -25,7 +25,7 @@ def command(
     verbose: bool,
     file: Path,
 ) -> None:
-    """Show a saved diagnosis, or analyse a run kept with --out again."""
+    """Show a saved diagnosis, or analyse again a run kept with --out."""
     from boundby.cli.console import error_console, output_console
     from boundby.cli.outputs import write_csv, write_json, write_page
     from boundby.cli.saved import read_diagnosis

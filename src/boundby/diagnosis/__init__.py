@@ -1,4 +1,4 @@
-"""The conductor: what was observed, and the machine, into a diagnosis."""
+"""The conductor: turns an observation and a machine into a diagnosis."""
 
 from __future__ import annotations
 

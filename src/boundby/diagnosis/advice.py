@@ -1,4 +1,4 @@
-"""What to do about a step: findings, alone and together, larger batches, faster chips."""
+"""Advice for a step: findings, alone and together, larger batches, faster chips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from boundby import faults
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model.assumptions.savings import PROCESSES_DIFFER
-from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow, ChipRow, Finding, WhatIf
 from boundby.step.model import StepModel
 
 Row = TypeVar("Row", WhatIf, BatchRow)
@@ -22,7 +23,8 @@ Timer = Callable[[Sequence[OpBenchmark]], dict[OpBenchmark, float]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What would fix a step, alone and together, and what a larger batch would take."""
+    """Findings for a step, alone and combined, and the step with larger batches or on other
+    chips."""
 
     findings: list[Finding] = dataclasses.field(default_factory=list)
     what_if: list[WhatIf] = dataclasses.field(default_factory=list)
@@ -31,7 +33,8 @@ class Advice:
 
 
 def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
-    """What would fix the step; looked at twice where the first look asks for operators' times."""
+    """The advice for a step. If faults request operator benchmarks, they are run, and all faults
+    again."""
     findings = faults.find(step_models)
     timings = step_models[0].timings
     if timer is not None and timings.asked:
@@ -47,7 +50,8 @@ def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
 
 
 def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
-    """A fix is seen in another process than the step was: every range holds what they differ by."""
+    """A fix runs in another process than the observed step: widen every range by the usual
+    difference."""
     by_ns = PROCESSES_DIFFER.value * wall_ns
     findings = [
         finding
@@ -82,17 +86,17 @@ def _widened(found: Estimate, by_ns: float, most_ns: float = math.inf) -> Estima
 
 
 def _saving_widened(found: Estimate | None, by_ns: float) -> Estimate | None:
-    """A change that saves nothing may turn out to cost as much."""
+    """The saving with its range widened; a fix without a saving may also cost that much."""
     if found is None:
         return None
     return Estimate(low=found.low - by_ns, expected=found.expected, high=found.high + by_ns)
 
 
 def doubted(advice: Advice, wall_ns: float) -> Advice:
-    """Advice that rests on a doubtful step: each may save nothing, or as much again of the rest."""
+    """Advice for a doubtful step: ranges widened, so that each change may save nothing."""
 
     def again(expected_ns: float) -> float:
-        """The step, were it to be sped up so much twice."""
+        """The step time after the same speed-up twice."""
         return expected_ns**2 / wall_ns
 
     findings = []
@@ -113,7 +117,7 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
     batches = []
     for batch in advice.batches:
         wall, factor = batch.wall_ns, batch.factor
-        # A larger batch saves time a sample, and takes no less than the step as it is.
+        # A larger batch saves time per sample, but its step is not shorter than the present one.
         least = max(wall_ns, factor * again(wall.expected / factor))
         low, high = min(wall.low, least), max(wall.high, factor * wall_ns)
         wider = Estimate(low=low, expected=wall.expected, high=high)
@@ -122,7 +126,7 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
 
 
 def _doubted(row: Row, wall: Estimate, before_ns: float) -> Row:
-    """Its saving as wide as its wall."""
+    """The saving with a range as wide as that of the step time."""
     saving = row.saving_ns
     if saving is not None:
         low, high = before_ns - wall.high, before_ns - wall.low

@@ -1,4 +1,4 @@
-"""An account, a verdict and advice put together into a diagnosis."""
+"""Puts an account, a verdict and advice together into a diagnosis."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
-from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import (
-    Account,
-    DecodeLimit,
-    Diagnosis,
-    Group,
-    StepTimes,
-    Utilisation,
-    Verdict,
-)
+from boundby.model import UNKNOWN_PRECISION, Machine, Note, Precision, Timeline
+from boundby.model.account import Account, Group, Utilisation, Verdict
+from boundby.model.diagnosis import DecodeLimit, Diagnosis, StepTimes
 from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
 from boundby.step.simulator import LaunchSequence
@@ -35,7 +28,7 @@ def assemble(
     framework: Literal["torch", "jax"] | None = None,
     machine: Machine,
     step: StepTimes,
-    precision: Precision = UNTOLD,
+    precision: Precision = UNKNOWN_PRECISION,
     verdict: Verdict,
     advice: Advice,
     notes: list[Note],
@@ -83,8 +76,8 @@ def assemble(
     )
 
 
-def nothing_known(wall_ns: float) -> Attribution:
-    """A step of which only the time is known."""
+def unknown_account(wall_ns: float) -> Attribution:
+    """The account of a step of which only the time is known."""
     empty = Group()
     return Attribution(
         account=Account(

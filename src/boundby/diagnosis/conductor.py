@@ -11,7 +11,7 @@ from boundby import faults, ops
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
-from boundby.diagnosis.assembly import assemble, nothing_known
+from boundby.diagnosis.assembly import assemble, unknown_account
 from boundby.diagnosis.datasheet import machine_of_datasheet
 from boundby.diagnosis.decode import decode_limit
 from boundby.diagnosis.doubts import doubts, measurement_notes
@@ -26,7 +26,8 @@ from boundby.diagnosis.profiled import (
 )
 from boundby.diagnosis.steps import require_step, step_times
 from boundby.model import Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import Diagnosis, Verdict
+from boundby.model.account import Verdict
+from boundby.model.diagnosis import DecodeLimit, Diagnosis, StepTimes
 from boundby.model.observation import Observation, StepTiming
 from boundby.model.weights import ModelWeights
 from boundby.step.cpu_ops import ExtraPages
@@ -39,7 +40,7 @@ _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profi
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """What a profiled step gave; without one, the account of a step of which nothing is known."""
+    """What is known of a profiled step, or of a step of which only the time is known."""
 
     attribution: Attribution
     verdict: Verdict = _NO_VERDICT
@@ -59,9 +60,9 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose an observed step.
 
-    Without a machine it is that of the datasheet for the device. `timer` benchmarks single
-    operators on the device; without it, predicted kernels take what the machine's roofs promise.
-    `weights` are those of the model, for the limit of a decode step.
+    `machine` defaults to the datasheet of the device. `timer` benchmarks single operators on the
+    device; without it, predicted kernel times follow from the machine's roofs. `weights`, those of
+    the model, are for the limit of a decode step.
     """
     step = require_step(observation)
     recorded, observation = observation.timeline, _without_preemption(observation)
@@ -71,17 +72,10 @@ def diagnose(
         machine, missing = machine_of_datasheet(observation.device)
         notes += missing
     if timeline is None:
-        result = _Result(attribution=nothing_known(step.wall_ns or 0.0))
-        text = "no profile: only the step's time is known, not where it went"
-        notes.append(Note(code="no-profile", text=text))
+        result = _not_profiled(step)
     else:
-        with ops.failures.collected() as failures, faults.failures.collected() as undetected:
-            result = _look_into(observation, step, timeline, machine, timer)
-        notes += result.notes
-        notes += [_failed_formula(*failure) for failure in failures.items()]
-        notes += [_failed_fault(*failure) for failure in undetected.items()]
-        notes += unsteady(observation.host_speed) if len(timeline.device) else []
-        notes += [note for note in timeline.notes if note not in notes]
+        result = _analyse(observation, step, timeline, machine, timer)
+    notes += [note for note in result.notes if note not in notes]
     if any(note.code in UNTRUSTED for note in notes):
         result = dataclasses.replace(result, verdict=untrusted(result.verdict, notes))
     times = step_times(
@@ -91,25 +85,13 @@ def diagnose(
         replay_error=result.replay_error,
         estimate=result.unprofiled.wall_ns if result.unprofiled else None,
     )
-    limit = None
-    if weights is not None and timeline is not None:
-        ranks = observation.rank.world if observation.rank is not None else None
-        found = decode_limit(
-            weights,
-            timeline,
-            result.attribution.op_records,
-            machine,
-            wall_ns=times.wall_ns,
-            kind=times.series,
-            ranks=ranks or 1,
-        )
-        if isinstance(found, Note):
-            notes.append(found)
-        else:
-            limit = found
+    limit = _decode_limit(observation, weights, result.attribution, machine, times)
+    if isinstance(limit, Note):
+        notes.append(limit)
+        limit = None
     shown = timeline
     if timeline is not None and result.unprofiled is not None:
-        shown = result.unprofiled.at_its_pace(timeline)
+        shown = result.unprofiled.at_unprofiled_speed(timeline)
     return assemble(
         result.attribution,
         shown,
@@ -127,6 +109,34 @@ def diagnose(
     )
 
 
+def _not_profiled(step: StepTiming) -> _Result:
+    text = "no profile: only the step's time is known, not where it went"
+    note = Note(code="no-profile", text=text)
+    return _Result(attribution=unknown_account(step.wall_ns or 0.0), notes=[note])
+
+
+def _decode_limit(
+    observation: Observation,
+    weights: ModelWeights | None,
+    attribution: Attribution,
+    machine: Machine,
+    times: StepTimes,
+) -> DecodeLimit | Note | None:
+    """The minimum time of a decode step, or why it is unknown; None without weights or profile."""
+    if weights is None or observation.timeline is None:
+        return None
+    ranks = observation.rank.world if observation.rank is not None else None
+    return decode_limit(
+        weights,
+        observation.timeline,
+        attribution.op_records,
+        machine,
+        wall_ns=times.wall_ns,
+        kind=times.series,
+        ranks=ranks or 1,
+    )
+
+
 def _without_preemption(observation: Observation) -> Observation:
     if observation.timeline is None:
         return observation
@@ -139,14 +149,34 @@ def _without_preemption(observation: Observation) -> Observation:
     )
 
 
-def _look_into(
+def _analyse(
     observation: Observation,
     step: StepTiming,
     timeline: Timeline,
     machine: Machine,
     timer: Timer | None,
 ) -> _Result:
-    """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
+    """The result of a profiled step, with notes on it and on what failed meanwhile."""
+    with ops.failures.collected() as failures, faults.failures.collected() as undetected:
+        result = _analyse_profile(observation, step, timeline, machine, timer)
+    notes = [
+        *result.notes,
+        *(_failed_formula(*failure) for failure in failures.items()),
+        *(_failed_fault(*failure) for failure in undetected.items()),
+        *(unsteady(observation.host_speed) if len(timeline.device) else []),
+        *timeline.notes,
+    ]
+    return dataclasses.replace(result, notes=notes)
+
+
+def _analyse_profile(
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    timer: Timer | None,
+) -> _Result:
+    """The profiled step's account, verdict and advice; uncertain if it is unlike other steps."""
     wall_ns = float(timeline.wall_ns) if step.wall_ns is None else step.wall_ns
     unprofiled = None
     if step.wall_ns is None and len(timeline.device):
@@ -203,7 +233,7 @@ def _attribute(
         if host.data_share is not None:
             data_ns = host.data_share * wall_ns - host.loading_share * lost_ns
         if host.main is not None:
-            # While it makes batches itself, it may stand without a core as well.
+            # While the process makes batches itself, it may wait for a core as well.
             waited_ns = profiled.cpu_wait_ns * (1 - host.loading_share)
             cpu_wait = CpuWait(clean_ns=lost_ns, profiled_ns=waited_ns)
         more = 0.0
@@ -226,7 +256,7 @@ def _attribute(
 
 
 def _precision(observation: Observation) -> Precision:
-    """In what the device that the step ran on may compute float32 products."""
+    """The formats allowed for float32 products on the device that the step ran on."""
     kind, timeline = observation.device.kind, observation.timeline
     # A step may leave the device of its process unused.
     idle = timeline is not None and not len(timeline.device)
@@ -234,7 +264,7 @@ def _precision(observation: Observation) -> Precision:
 
 
 def _inferred_waits(models: StepModels, step: StepTiming) -> list[Note]:
-    """A note on waits between streams; a live run knows them no better, but has a clean time."""
+    """A note on inferred waits between streams, unless the clean step time was measured."""
     waits = int((models.observed.launches.depends >= 0).sum())
     if step.wall_source not in ("given", "profiled") or not waits:
         return []

@@ -1,4 +1,4 @@
-"""The machine of an observation from elsewhere."""
+"""The machine of an observation from another computer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boundby.model.observation import ObservedDevice
 
 
 def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
-    """The machine that the datasheet lists for a device, or else that was measured here.
+    """The machine that the datasheet lists for a device, otherwise one measured here.
 
     It has no roofs if there is none.
     """

@@ -1,4 +1,4 @@
-"""A decode step beside its own limit: the bytes that it reads over the memory's bandwidth."""
+"""The limit of a decode step: the bytes that it must read over the memory bandwidth."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def decode_limit(
     kind: str,
     ranks: int = 1,
 ) -> DecodeLimit | Note:
-    """What the step reads at least; a note where the model's weights are not what limits it.
+    """The minimum time of the step; a note if the model's weights do not limit it.
 
-    The passes are counted by attention operators, one a layer. The tokens of a pass are the fewest
-    rows of a product with an input as wide as the model; unknown, they are taken as one.
+    Passes are counted by attention operators, one per layer. The tokens of a pass are the fewest
+    rows of a product with an input as wide as the model; if unknown, one token is assumed.
     """
     rate = machine.rate("memory.dram")
     if rate is None:
@@ -47,7 +47,7 @@ def decode_limit(
         model=weights.name,
         passes=passes,
         tokens=tokens,
-        experts=weights.experts_met(tokens or 1) if weights.experts else None,
+        experts=weights.experts_reached(tokens or 1) if weights.experts else None,
         ranks=ranks,
         weight_bytes=read,
         kv_bytes=cached,
@@ -65,7 +65,7 @@ def _unused(why: str) -> Note:
 
 
 def _products(weights: ModelWeights, timeline: Timeline) -> tuple[int | None, int | None]:
-    """The fewest rows that meet a weight of the model, and the bytes of one of its elements."""
+    """The fewest rows multiplied by a weight of the model, and the bytes of one of its elements."""
     found = [one for call in timeline.calls if (one := _product(call, weights.hidden)) is not None]
     if not found:
         return None, None

@@ -1,4 +1,4 @@
-"""Why a measurement may not hold: notes on the clean steps, and on the profiled one beside them."""
+"""Reasons to doubt a measurement: notes on the clean steps, and on the profiled step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from boundby.model.observation import Observation, StepTiming
 
 
 def measurement_notes(observation: Observation, step: StepTiming) -> list[Note]:
-    """What makes the step's time itself doubtful."""
+    """Notes on what makes the step's time itself doubtful."""
     if step.wall_source == "warm-up":
         text = "no clean step was measured: the time is that of warm-up steps"
         return [Note(code="no-clean-steps", text=text)]
@@ -39,7 +39,7 @@ def doubts(
     machine: Machine,
     wall_ns: float,
 ) -> list[Note]:
-    """Why the profiled step cannot stand for the clean ones, the likeliest reason first.
+    """Why the profiled step does not represent the clean ones, the likeliest reason first.
 
     Of a step without clean ones on this machine, only what the trace itself lacks.
     """
@@ -54,7 +54,7 @@ def doubts(
         clean_ns *= 1 - cpu_wait
         own_ns -= observation.profiled.cpu_wait_ns
     if cpu_wait > CPU_WAIT_LIMIT.value:
-        # A process that ran for as long as the script waited may have used its core.
+        # A process that ran while the script waited may have used its core.
         workers = host_counters.worker_cpu_share >= cpu_wait
         who = "processes that it started (DataLoader workers?)" if workers else ""
         text = (
@@ -63,7 +63,7 @@ def doubts(
             "exclude that time. Run again on a quiet machine for narrower ranges"
         )
         if attribution.op_records and not any(work.ns for work in attribution.op_records):
-            # The waiting of the clean steps adds up to all of their time.
+            # Waits make up all the time of the clean steps.
             text = (
                 f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps: how long "
                 "its operators and lines take is not known, and they are listed with no time. Run "
@@ -80,7 +80,7 @@ def doubts(
         )
         found.append(Note(code="slow-clean-steps", text=text))
     elif attribution.scaled < 1 / SCALED_WORK.value:
-        # On a starved machine the step may be all waiting.
+        # On an overloaded machine the step may be all waiting.
         more = 1 / max(attribution.scaled, 0.01) - 1
         text = (
             f"the operators of the profiled step, without the profiler's overhead, took {more:.0%} "
@@ -116,7 +116,7 @@ def _uneven(samples: Sequence[float]) -> list[Note]:
 
 
 def _stolen(host_counters: HostCounters) -> list[Note]:
-    """A note where other virtual machines used a part of this one's cores."""
+    """A note if other virtual machines used a part of this one's cores."""
     share = host_counters.steal_share or 0.0
     if share < STOLEN_LIMIT.value:
         return []

@@ -1,4 +1,4 @@
-"""How long the host is likely to take in another process than the one that was watched."""
+"""The host's expected speed in another process than the observed one."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def host_factors(
     issued_ns: float,
     explaining: float | None = None,
 ) -> tuple[float, float, float]:
-    """Of the host's time as it was measured: what is likely, the least, and the most.
+    """Factors of the measured host time: likely, least, most.
 
-    Where the host sets the step's time, the likeliest is the one that explains it (`explaining`):
-    so what it was off by leaves with the host once a change makes the device set the time. Else no
-    host takes longer for a step than the step: one that was measured so was disturbed while it was
-    measured. Where the host's speed was sampled during the run, the range includes its 10th and
-    90th percentile.
+    If the host limits the step, the likely factor is the one that explains its time (`explaining`),
+    so that the error disappears once a change makes the device the limit. Otherwise the host cannot
+    take longer than the step: a longer measured time was disturbed. If the host's speed was sampled
+    during the run, the range includes its 10th and 90th percentile.
     """
     spread = _spread(step.issue)
-    fast, slow = _paces(speed)
+    fast, slow = _speed_range(speed)
     likely = explaining or min(1.0, wall_ns / max(issued_ns, 1.0))
     return likely, likely * min(1 - spread, fast), likely * max(1 + spread, slow)
 
 
 def slower_than_measured(speed: HostSpeed, machine: Machine) -> float:
-    """How many times as long the host took when steps were timed as when the machine was measured.
+    """The host's time when steps were timed over that when the machine was measured.
 
     Predicted host time comes from the machine's figures and is compared with this step's own.
     """
@@ -49,9 +48,9 @@ def slower_than_measured(speed: HostSpeed, machine: Machine) -> float:
 
 
 def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float) -> float:
-    """On a CPU, how many times as long a step's own work takes since others have its cores.
+    """On a CPU, the factor by which other processes that use its cores slow a step's work.
 
-    What the script's own processes have of them they have for each step, whatever it does besides.
+    The script's own processes are left out: they use cores in each step in any case.
     """
     parts = attribution.account.overhead.parts
     lost = parts.get(CPU_WAIT, 0.0)
@@ -61,7 +60,7 @@ def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float)
 
 
 def unsteady(speed: HostSpeed) -> list[Note]:
-    """A note where the speed of the host's cores changed during the run."""
+    """A note if the speed of the host's cores changed during the run."""
     if not speed.addition_ns:
         return []
     fast, slow = (float(ns) for ns in np.percentile(speed.addition_ns, [10, 90]))
@@ -74,8 +73,8 @@ def unsteady(speed: HostSpeed) -> list[Note]:
     return [Note(code="host-speed-varies", text=text)]
 
 
-def _paces(speed: HostSpeed) -> tuple[float, float]:
-    """How fast and how slow the host may come to be, beside what it was when steps were timed."""
+def _speed_range(speed: HostSpeed) -> tuple[float, float]:
+    """The range of the host's speed, relative to that when steps were timed."""
     if not speed.issue_addition_ns:
         return 1.0, 1.0
     then = statistics.median(speed.issue_addition_ns)
@@ -84,7 +83,7 @@ def _paces(speed: HostSpeed) -> tuple[float, float]:
 
 
 def _spread(issue: Sequence[dict[str, float]]) -> float:
-    """By how much the host's time varies: from step to step, and from process to process."""
+    """The variation of the host's time: from step to step, and from process to process."""
     totals = [sum(step.values()) for step in issue]
     if len(totals) < 2:
         return PROCESS_SPREAD.value

@@ -1,7 +1,7 @@
-"""The step models of an observation: the step as observed, and with other times of its host.
+"""The step models of an observation: the step as observed, and with other host times.
 
-How well the host's time is known depends on how the wall is known: measured with clean steps beside
-the profile, given by the user, or not at all.
+How well the host's time is known depends on the source of the wall time: measured with clean steps
+beside the profile, given by the user, or unknown.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from boundby.step.simulator import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StepModels:
-    """`observed` is the step as it is. `for_advice` are the models that changes are tried in: with
-    the likeliest time of the host, then with the range of it; one, if there is no range."""
+    """`observed` is the unchanged step. `for_advice` are the models in which changes are tried:
+    with the likeliest host time, then with its range; one model, if there is no range."""
 
     observed: StepModel
     for_advice: list[StepModel]
@@ -69,8 +69,8 @@ def _measured(
 ) -> StepModels:
     """Clean steps were measured, and the host's time for each phase."""
     timings = OperatorBenchmarks()
-    # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
-    # one phase or another, in most of the steps.
+    # Not the sum of the phases' medians: on a host with occasional disturbances most steps are
+    # disturbed in one phase or another.
     steps = [sum(phases.values()) for phases in step.issue]
     slower = slower_than_measured(observation.host_speed, machine)
     crowded = 1.0
@@ -115,10 +115,10 @@ def _given(
     machine: Machine,
     attribution: Attribution,
 ) -> StepModels:
-    """The host's times are brought down to the clean step's time, which the user knows.
+    """The host's times are scaled down to the clean step's time, which the user gave.
 
-    A host that keeps the device busy nearly all of that time runs ahead of it, nobody knows how
-    far: it may take any part of the step's time.
+    A host that keeps the device busy nearly all of that time runs ahead of it, by an unknown
+    amount: it may take any part of the step's time.
     """
 
     def host(launches: LaunchSequence, factor: float) -> LaunchSequence:
@@ -147,7 +147,7 @@ def _estimated(
     attribution: Attribution,
     unprofiled: UnprofiledStep,
 ) -> StepModels:
-    """The step as it is without the profiler: as estimated, and at both ends of the range."""
+    """The step without the profiler: as estimated, and at both ends of the range."""
     wall, host = unprofiled.wall_ns, unprofiled.host
     models = [
         _model(observation, step, timeline, machine, attribution, wall_ns, _replaced_by(launches))

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import msgspec
 
 from boundby.model import Machine, Note, Timeline
+from boundby.model.account import GroupName, Verdict
 from boundby.model.assumptions.verdict import EXPLAINED
-from boundby.model.diagnosis import Estimate, GroupName, Verdict
+from boundby.model.estimate import Estimate
 from boundby.model.intervals import union
 from boundby.step.host_intervals import HostIntervals, find_host_intervals
 from boundby.step.profiled_host import HostRange, without_profiler
 from boundby.step.simulator import build_launch_sequence, replay, simulated_timeline
 
-# Codes of the notes that say why a file does not hold the whole step.
+# Codes of the notes that say why a file does not contain the whole step.
 DEVICE_NOT_RECORDED = "device-not-recorded"
 UNTRUSTED = (DEVICE_NOT_RECORDED, "truncated-file")
 _DECIDES = "Time a step without a profiler and pass --wall to decide."
@@ -23,9 +24,9 @@ _DECIDES = "Time a step without a profiler and pass --wall to decide."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnprofiledStep:
-    """What a profiled step takes without the profiler, and the host's times then.
+    """The time of a profiled step without the profiler, with its host times.
 
-    `is_explained`: the simulation of the step as profiled takes as long as that did.
+    `is_explained`: the simulation of the profiled step takes as long as that did.
     """
 
     wall_ns: Estimate
@@ -33,16 +34,17 @@ class UnprofiledStep:
     where: HostIntervals
     is_explained: bool
 
-    def at_its_pace(self, timeline: Timeline) -> Timeline:
-        """The step's events when they would be without the profiler; as profiled where the
-        simulation does not explain the step."""
+    def at_unprofiled_speed(self, timeline: Timeline) -> Timeline:
+        """The step's events at their times without the profiler; as profiled if the simulation does
+        not explain the step."""
         return simulated_timeline(timeline, self.host.expected) if self.is_explained else timeline
 
 
 def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
-    """The step with the profiler's cost taken off its host, simulated.
+    """Simulate the step with the profiler overhead subtracted from its host times.
 
-    What the simulation does not explain of the profiled step was no profiler's, and stays.
+    Time of the profiled step that the simulation does not explain is not profiler overhead, and
+    stays.
     """
     gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
     launches = build_launch_sequence(timeline, gap_ns=gap_ns)
@@ -66,7 +68,8 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
 
 
 def untrusted(verdict: Verdict, notes: Sequence[Note]) -> Verdict:
-    """The verdict on a file that holds a part of the step: said first, and never certain."""
+    """The verdict on a file that contains a part of the step: this is stated first, and it is
+    uncertain."""
     text = next(note.text for note in notes if note.code in UNTRUSTED)
     if any(note.code == DEVICE_NOT_RECORDED for note in notes):
         return Verdict(bound_by="unknown", uncertain=True, why=f"{text[0].upper()}{text[1:]}.")
@@ -75,7 +78,7 @@ def untrusted(verdict: Verdict, notes: Sequence[Note]) -> Verdict:
 
 
 def verdict_over_range(likeliest: Verdict, low: Verdict, high: Verdict) -> Verdict:
-    """The verdict, with what it would be at either end of the interval of the step's time."""
+    """The verdict, with what it would be at either end of the step time's interval."""
     if likeliest.bound_by == "unknown":
         return likeliest
     others = [end for end in (low, high) if end.bound_by not in ("unknown", likeliest.bound_by)]

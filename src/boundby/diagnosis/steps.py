@@ -8,8 +8,9 @@ import numpy as np
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import Estimate, PhaseTime, StepTimes
+from boundby.model.diagnosis import PhaseTime, StepTimes
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.observation import Observation, StepTiming
 
 _NO_STEP = (
@@ -20,7 +21,7 @@ _NO_STEP = (
 
 
 def require_step(observation: Observation) -> StepTiming:
-    """The step to diagnose; an explanation where none was found."""
+    """The step to diagnose; an error with the reason if none was found."""
     if observation.step is None:
         seen = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
         words = _NO_STEP.format(seen=seen)
@@ -41,7 +42,7 @@ def step_times(
     replay_error: float | None,
     estimate: Estimate | None,
 ) -> StepTimes:
-    """The step's times as they are saved. `estimate` is that of a step which was only profiled."""
+    """The step's times as they are saved. `estimate` is that of a step that was only profiled."""
     profiled_ns = None if timeline is None else float(timeline.wall_ns)
     wall_ns = step.wall_ns if step.wall_ns is not None else profiled_ns or 0.0
     if estimate is not None:
@@ -81,7 +82,7 @@ def step_times(
 
 
 def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
-    """Where the median lies with 95% confidence, by order statistics: no shape is assumed."""
+    """The 95% interval of the median, by order statistics: no distribution is assumed."""
     ordered = np.sort(np.asarray(samples, float))
     count = len(ordered)
     reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2

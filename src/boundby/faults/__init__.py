@@ -12,6 +12,7 @@ from boundby.faults import (
     batch_too_small,
     checkpoint_dominates,
     collector_pauses,
+    copied_state,
     cudnn_benchmark,
     data_parallel,
     dense_tables,
@@ -84,8 +85,9 @@ from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
 from boundby.faults.overlaps import without_repeats, yielding
 from boundby.faults.ranking import ranked
 from boundby.model import units
-from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
+from boundby.model.estimate import Estimate
 from boundby.model.failures import Failures
+from boundby.model.finding import Finding, RelativeTo, WhatIf
 from boundby.step.model import Edit, StepModel, StepView
 from boundby.step.prediction import predict_saving
 
@@ -118,6 +120,7 @@ FAULTS: list[Fault] = [
     optimizer_too_often.FAULT,
     float64.FAULT,
     files_in_step.FAULT,
+    copied_state.FAULT,
     softmax_log_apart.FAULT,
     one_hot_products.FAULT,
     looped_samples.FAULT,
@@ -178,30 +181,31 @@ FAULTS: list[Fault] = [
     batch_too_small.FAULT,
 ]
 
-# Findings that save less than this share of the step are not reported.
+# Findings that save less than this share of the step are not reported, with few exceptions.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
-# Of faults that raise, by fault: while they are collected, the others are found all the same.
+# The tracebacks of faults that raise, by fault: while these are collected, other faults are still
+# found.
 failures = Failures("faults")
-# A saving that exceeds its group by less than this is as large as the group.
+# A saving that exceeds its group by a smaller share counts as equal to the group.
 _LARGER = 1.05
 _GROWS = "memory grows with every step until it is full"
 _OUT_OF: dict[RelativeTo, str] = {
     "step": "the step",
     "run": "the run",
-    "samples": "what the same samples take",
+    "samples": "the time of the same samples",
 }
 
 
 def register(fault: Fault) -> None:
-    """Add a fault of the user's own; an id that is known already fails loudly."""
+    """Add a fault of the user's own; an existing id raises."""
     if any(known.id == fault.id for known in FAULTS):
         raise ValueError(f"there is a fault {fault.id} already")
     FAULTS.append(fault)
 
 
 def find(step_models: Sequence[StepModel]) -> list[Finding]:
-    """What would fix this step, in the order in which it should be done (`ranking`).
+    """The findings of a step, in the order in which they should be fixed (`ranking`).
 
     Several models are the same step under different assumptions, the likeliest first: the saving's
     range then spans them all.
@@ -213,9 +217,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
-        if fault.grows or finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(
-            fault, step_models[0]
-        ):
+        least_ns = _WORTH_SAYING * _whole_ns(finding, step_models[0])
+        if fault.grows or fault.always or finding.saving_ns.high >= least_ns:
             findings.append(finding)
     step = step_models[0]
     found = without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
@@ -233,20 +236,20 @@ def _found_in(step: StepModel, fault: Fault) -> Detection | None:
         return None
 
 
-def _whole_ns(fault: Fault, step: StepModel) -> float:
-    """What the fault's saving is a share of."""
-    is_of_run = fault.relative_to == "run" and step.run is not None
+def _whole_ns(finding: Finding, step: StepModel) -> float:
+    """The time that the finding's saving is a share of."""
+    is_of_run = finding.relative_to == "run" and step.run is not None
     return step.run.recurring_ns if is_of_run and step.run else step.wall_ns
 
 
 def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
     """The step's time with every combination of findings that do not exclude each other."""
-    found = {finding.fault for finding in findings}
+    found = {finding.fault for finding in findings if finding.relative_to != "run"}
     return combined(step_models, [one for one in FAULTS if one.combines and one.id in found])
 
 
 def _inside(step: StepModel, detection: Detection) -> list[str]:
-    """The lines of libraries at which time would be saved, the most first."""
+    """The library lines at which time would be saved, the most first."""
     saved: dict[int, float] = {}
     for index, ns in detection.expected.op_ns.items():
         record = step.op_records[index]
@@ -262,17 +265,18 @@ def _finding(
     detection = known[0][1]
     edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
     saving_ns = detection.of_run_ns or predict_saving(edits, likeliest)
+    relative_to = "run" if detection.of_run_ns is not None else fault.relative_to
     return Finding(
         remark=_GROWS if fault.grows else _remark(fault, detection, saving_ns, likeliest),
         fault=fault.id,
         title=fault.title,
-        kind=fault.kind,
+        kind=detection.kind or fault.kind,
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
         saving_ns=saving_ns,
-        relative_to=fault.relative_to,
-        out_of=_OUT_OF[fault.relative_to],
+        relative_to=relative_to,
+        out_of=_OUT_OF[relative_to],
         change=detection.change,
         assumes=detection.assumes,
         evidence=detection.evidence,
@@ -288,9 +292,10 @@ def _finding(
 
 
 def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepModel) -> str:
-    """Why a saving is larger than the group that the finding is counted to."""
+    """A remark if the saving is larger than the group that the finding belongs to."""
     group_ns = step.account.groups()[fault.group].ns
-    if fault.relative_to != "step" or saving.expected <= _LARGER * group_ns:
+    is_of_step = fault.relative_to == "step" and detection.of_run_ns is None
+    if not is_of_step or saving.expected <= _LARGER * group_ns:
         return ""
     acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
     what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"
@@ -301,7 +306,7 @@ def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepMode
 
 
 def _fix_ids(fault: Fault, detection: Detection, device: str) -> list[str]:
-    """The fixes for this device, the one that the detection asks for first."""
+    """The fixes for this device; first the one of the detection's change."""
     first = (detection.fix,) if detection.fix else ()
     rest = (fix for fix in fault.fixes if device in fix.devices)
     return list(dict.fromkeys(fix.name for fix in (*first, *rest)))

@@ -7,7 +7,8 @@ What it looks for
 
 Why it costs time
     Each operator of the forward formats the whole Python stack, and each gradient is read once
-    more, with a value that the host waits for. It is meant for a few steps of debugging.
+    more, with a value that the host waits for. It is meant for a few steps of debugging. Around a
+    backward alone, with `check_nan=False`, it costs little and finds nothing: it is reported still.
 
 What to change
     Remove `set_detect_anomaly(True)` and `with detect_anomaly():`. Switch it on again when a loss
@@ -30,11 +31,12 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
 from boundby.model import Phase
 from boundby.model.assumptions.savings import ANOMALY_REST
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
-_TRACEBACK = re.compile(r"^(?:.*/)?(?:traceback|linecache)\.py\(")
+# Tracebacks of the forward, and entering and leaving `detect_anomaly`, which warns each time.
+_FRAMES = re.compile(r"^(?:.*/)?(?:traceback\.py|linecache\.py|autograd/anomaly_mode\.py)\(")
 _CHECKS = ("aten::isnan", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne")
 
 
@@ -44,10 +46,10 @@ def detect(step: StepView) -> Detection | None:
     if not lines and not settings.anomaly:
         return None
     host, names = step.timeline.host, step.timeline.names
-    formats = np.array([bool(_TRACEBACK.match(name)) for name in names] or [False])
+    formats = np.array([bool(_FRAMES.match(name)) for name in names] or [False])
     checks = np.array([name in _CHECKS for name in names] or [False])
     outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
-    # The checks are the engine's own: no forward operator has them as its backward.
+    # The engine itself makes the checks: they are no forward operator's backward.
     rows = step.inside(formats[host.name] | outermost)
     where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
     return Detection(
@@ -68,4 +70,5 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     fixes=(debug_settings.NO_ANOMALY_DETECTION,),
+    always=True,
 )

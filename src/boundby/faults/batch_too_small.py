@@ -33,14 +33,15 @@ from boundby.model import units
 from boundby.model.assumptions.detection import FLAT_STEP
 from boundby.model.assumptions.device import USABLE_MEMORY
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT
-from boundby.model.diagnosis import BatchRow, Estimate
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of
 from boundby.step.user_python_growth import growing_ns, rolls_out
 
-_FACTORS = (2, 4)  # what is reported
-# The script's own Python is spoken of from this share of the step on.
+_FACTORS = (2, 4)  # reported factors
+# The share of the step from which on the script's own Python is mentioned.
 _LEAST_SHARE = 0.02
 _GROWTHS = (SLOW, LIKELY, FAST)
 
@@ -69,9 +70,9 @@ def detect(step: StepModel) -> Detection | None:
 
 
 def _is_predictable(step: StepModel) -> bool:
-    """Whether there is a batch to grow, on a machine that was quiet enough to tell.
+    """Whether there is a batch to enlarge, on a machine quiet enough to predict it.
 
-    A step of the whole graph, as sparse products show it, has none.
+    A step on a whole graph, recognised by sparse products, has no batch.
     """
     if rolls_out(step) or step.host_counters.cpu_wait_share > CPU_WAIT_LIMIT.value:
         return False
@@ -79,7 +80,7 @@ def _is_predictable(step: StepModel) -> bool:
 
 
 def _room(step: StepModel) -> str:
-    """Whether twice the activations fit: all that is in use, twice, at most."""
+    """Whether twice the activations fit: at most twice all memory in use."""
     peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     if not peak or not total or 2 * peak < USABLE_MEMORY.value * total:
         return "memory for it"
@@ -90,7 +91,7 @@ def _room(step: StepModel) -> str:
 
 
 def _own_time(step: StepModel) -> str:
-    """The assumption on the script's own Python, where it takes a large part of the step."""
+    """The assumption about the script's own Python, if it takes a large part of the step."""
     own = growing_ns(step, growth=1.0).ns
     if own < _LEAST_SHARE * step.base_ns:
         return ""
@@ -98,12 +99,12 @@ def _own_time(step: StepModel) -> str:
 
 
 def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
-    """The step's time with larger batches, each with its range; none where samples are calls.
+    """The step's time with larger batches, each with its range; none if samples are model calls.
 
-    The others are the same step with a host that is faster or slower.
+    The other models are the same step with a faster or slower host.
     """
     rows: list[BatchRow] = []
-    # Which operands grow with the batch is known of torch's operators only.
+    # Only for torch's operators is it known which operands grow with the batch.
     if not _is_predictable(likeliest) or likeliest.framework != "torch":
         return rows
     runs = [(likeliest, growth) for growth in _GROWTHS]
@@ -113,7 +114,7 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     for factor in _FACTORS:
         before = [factor * wall_of(step.base_ns, step, likeliest) for step, _ in runs]
         walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
-        # More samples take no less time.
+        # More samples do not take less time.
         walls = [max(wall, least) for wall, least in zip(walls, leasts, strict=True)]
         leasts = walls
         rows.append(
@@ -127,7 +128,7 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
 
 
 def larger(step: StepModel, factor: int, growth: Growth) -> float:
-    """The replayed step with a larger batch, in ns."""
+    """The simulated step with a larger batch, in ns."""
     grown = growing_ns(step, growth=growth.script)
     edit = Edit.set_time(times_with(step, factor, growth))
     return step.evaluate(edit + Edit.save_host(grown * (1 - factor)))

@@ -22,9 +22,9 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.detection import USUAL_CHECKPOINTS
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 _LEAST_SHARE = 0.05  # of the run; less is not reported
@@ -47,14 +47,9 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-FAULT = Fault(
+FAULT = Fault.of_run(
     id="checkpoint-dominates",
     title="Checkpoints take much of the run",
-    kind="mistake",
-    group="overhead",
     document=__doc__,
     detect=detect,
-    stage=Stage.HOST,
-    combines=False,
-    relative_to="run",
 )

@@ -29,7 +29,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
 from boundby.model.assumptions.savings import FROZEN_COLLECTOR_LEFT, UNCALLED_COLLECTOR_LEFT
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
@@ -40,7 +40,7 @@ def detect(step: StepView) -> Detection | None:
     calls = _calls(step)
     pauses, steps = _pauses(step)
     if not pauses and len(calls):
-        # A trace tells of the script's own calls alone; the profiler hardly slows them.
+        # A trace shows only collections that the script calls, and the profiler hardly slows those.
         pauses = [float(step.timeline.host.duration_ns[calls].sum())]
         steps = [float(step.timeline.wall_ns)]
     if not any(pauses):
@@ -69,7 +69,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _pauses(step: StepView) -> tuple[list[float], list[float]]:
-    """Time collecting in each clean step; the compiler's own collections are its affair."""
+    """Collection time in each clean step, without the compiler's own collections."""
     seen = step.host_counters
     if not len(seen.collector_ns) == len(seen.compiler_ns) == len(seen.steps_ns):
         return [], []
@@ -85,7 +85,7 @@ def _calls(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _lines(step: StepView, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
-    """Where the script calls the collector; where it runs by itself says nothing."""
+    """The lines that call the collector; the line at which it starts by itself means nothing."""
     timeline = step.timeline
     known = step.host_counters.collected_at
     if len(calls) and known and known[0][0]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from boundby.faults.fault import Fault
-from boundby.model.diagnosis import Estimate, WhatIf
+from boundby.model.estimate import Estimate
+from boundby.model.finding import WhatIf
 from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of
 
@@ -18,8 +19,8 @@ _GROUP_OF = {
     "small": "overhead",
     "python": "overhead",
 }
-# Most faults that are combined. Each combination is simulated in every scenario: four faults have
-# 15, six have 63.
+# The most faults combined. Each combination is simulated in every scenario: four faults have 15,
+# six have 63.
 _MOST = 4
 
 
@@ -27,7 +28,7 @@ def combined(steps: Sequence[StepModel], faults: Sequence[Fault]) -> list[WhatIf
     """The step's time with every combination of faults that do not exclude each other.
 
     Fixes do not simply add up: each is applied to the step as the others left it, in the order of
-    their stages. The first row is the step without any of them, which the others are compared with.
+    their stages. The first row is the unchanged step, which the others are compared with.
     """
     ordered = sorted(faults, key=lambda fault: fault.stage)
     chosen = _most_promising(steps[0], ordered) if len(ordered) > _MOST else ordered
@@ -59,7 +60,7 @@ def combined(steps: Sequence[StepModel], faults: Sequence[Fault]) -> list[WhatIf
 def _most_promising(step: StepModel, faults: Sequence[Fault]) -> list[Fault]:
     """The faults to combine, in the given order, chosen one by one by what they save together.
 
-    A fix that saves nothing alone may save much beside others: launches, once kernels are short.
+    A fix that saves nothing alone may save much with others: launches, once kernels are short.
     """
     taken: list[Fault] = []
     while len(taken) < _MOST:
@@ -97,7 +98,7 @@ def _combinations(
     taken: tuple[Fault, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], StepModel, float]]:
     """The step with every combination of faults fixed, each built on the one it extends, and its
-    time. `before_ns` is that of the step itself."""
+    time. `before_ns` is that of the unchanged step."""
     for position, fault in enumerate(faults):
         if any(_exclude(fault, other) for other in taken):
             continue
@@ -112,7 +113,7 @@ def _combinations(
 
 
 def _groups(step: StepModel, wall_ns: float) -> dict[str, float]:
-    """The groups of an edited step: its operators by bound, the rest is overhead."""
+    """The groups of an edited step: its operators by bound; the rest is overhead."""
     groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
     for record in step.op_records:
         groups[_GROUP_OF.get(record.bound, "unknown")] += record.exposed_ns

@@ -54,7 +54,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _has_fixed_shapes(step: StepView) -> bool:
-    """Whether no other steps of the same mode, on other shapes, were seen."""
+    """Whether no other steps of the same mode with other shapes were seen."""
     timing = step.observation.step if step.observation is not None else None
     if timing is None:
         return True

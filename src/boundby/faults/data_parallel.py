@@ -13,7 +13,7 @@ What to change
     `torchrun --nproc-per-node=N train.py`.
 
 When it does not help
-    When the model is so large beside its parameters' traffic that the copies do not matter.
+    When the computation takes so long that the copies do not matter.
 
 Measured on
     Not yet measured.
@@ -39,7 +39,7 @@ _COPIES = re.compile(
 
 def detect(step: StepView) -> Detection | None:
     calls, copies = frames_named(step, _CALL), frames_named(step, _COPIES)
-    # On one device it calls the module and copies nothing.
+    # With one device it calls the module and copies nothing.
     if not calls.any() or not copies.any():
         return None
     rows = step.inside(copies)
@@ -50,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
         where=list(times_by_line(step, calls))[:2],
         change="model = torch.nn.parallel.DistributedDataParallel(model)  # torchrun "
         "--nproc-per-node=N",
-        assumes="each device gets a process of its own; the gradients' exchange overlaps",
+        assumes="each device gets its own process; the gradients' exchange overlaps",
     )
 
 

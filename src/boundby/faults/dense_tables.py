@@ -46,21 +46,21 @@ from boundby.step.batch_invariant import is_set
 from boundby.step.dataflow import Flow
 from boundby.step.model import Edit, StepView
 
-# Where these have the number of a table's rows among their arguments; indices come second.
+# Operators with the number of a table's rows as an argument; indices come second.
 _GRADIENTS = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
 _ADDED = ("::add", "::add_")
 _ADAM = ("Adam", "AdamW")
-# Of those that take gradients of rows, some as they are.
+# Operators that take gradients of rows; some pass them on unchanged.
 _TAKING_ROWS = ("SGD", "Adagrad")
 _SMALLEST_TABLE = 4e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    op: int  # that makes its gradient
+    op: int  # the operation that makes its gradient
     shape: tuple[int, ...]
-    used: int  # rows at most
-    fills: tuple[int, ...]  # operators that fill its gradient with zeros
+    used: int  # the most rows used
+    fills: tuple[int, ...]  # operations that fill its gradient with zeros
 
 
 def detect(step: StepView) -> Detection | None:
@@ -108,7 +108,7 @@ def _tables(step: StepView, flow: Flow) -> Iterator[_Table]:
 
 
 def _is_added(step: StepView, reader: int) -> bool:
-    """Another gradient of the same weights is added to it, which names every row."""
+    """Whether another gradient of the same weights is added to it, one that has every row."""
     record = step.op_records[reader]
     return record.phase == Phase.BACKWARD and record.name.endswith(_ADDED)
 
@@ -134,7 +134,7 @@ def _of_rows(step: StepView, tables: list[_Table], passes: float, operators: int
 
 
 def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:
-    """Of all that is done to tables of one shape, the share that is left."""
+    """The remaining share of all operations on tables of one shape."""
     used: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for table in tables:
         used[table.shape].append(table.used)

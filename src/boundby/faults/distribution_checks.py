@@ -33,7 +33,6 @@ from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import without_rows
 
-_DISTRIBUTION = re.compile(r"torch/distributions/\w+\.py\(\d+\): ")
 _CHECK = re.compile(
     r"torch/distributions/constraints\.py\(\d+\): (?:check|__call__)"
     r"|torch/distributions/distribution\.py\(\d+\): _validate_sample"
@@ -49,7 +48,7 @@ def detect(step: StepView) -> Detection | None:
     wanted = frames & checks[host.name]
     if not wanted.any():
         return None
-    # Once checks are off, the constructor that calls them has nothing left to do.
+    # Without checks, a constructor that calls them does nothing else.
     around = nearest(host.parent, frames & base[host.name])[wanted]
     wanted[around[around >= 0]] = True
     rows = step.inside(wanted)

@@ -51,7 +51,8 @@ def detect(step: StepView) -> Detection | None:
     launches = step.launches
     if step.timeline.device.graph.mean() > 0.5 or _launched_together(launches):
         return None
-    # Forward and backward are captured; the optimizer is launched as before, unless it is too.
+    # Forward and backward are captured; the optimizer is launched as before, unless it is captured
+    # too.
     captured = launches.phase != Phase.OPTIMIZER
     gap = _graph_gap(step)
     change = _OF_INFERENCE if is_inference(step) else _CHANGE
@@ -106,10 +107,10 @@ def _left(
 
 
 def _graph_gap(step: StepView) -> float:
-    """Between kernels of a graph: never more than between those that are launched one by one.
+    """The gap between kernels of a graph: at most that between kernels launched one by one.
 
-    Nothing is won where memory is set to a value, as it is ahead of some products and sums: on an
-    H200 such a pair took as long in a graph (0.9 us between the two, 1.5 less between others).
+    Memsets before some products and sums gain nothing: on an H200 such a pair took as long in a
+    graph (0.9 us between the two, 1.5 us less between others).
     """
     launches = step.launches
     sets = step.timeline.device.kind[launches.order] == DeviceKind.MEMSET

@@ -21,13 +21,13 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.detection import USUAL_EVALUATION
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.run import RunParts
 from boundby.step.model import StepView
 
-# From this share of training and evaluation together on, it is worth a word.
+# The share of training and evaluation together from which on it is reported.
 _LEAST_SHARE = 0.25
 
 
@@ -60,14 +60,9 @@ def _words(run: RunParts, each_ns: float) -> str:
     )
 
 
-FAULT = Fault(
+FAULT = Fault.of_run(
     id="evaluation-dominates",
     title="Evaluation takes much of the run",
-    kind="mistake",
-    group="overhead",
     document=__doc__,
     detect=detect,
-    stage=Stage.HOST,
-    combines=False,
-    relative_to="run",
 )

@@ -41,7 +41,7 @@ from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 
 _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
-# What the next operator needs at once.
+# Collectives whose result the next operator needs at once.
 _BLOCKING = re.compile(r"all_?to_?all|send|recv|broadcast|barrier")
 _REDUCING = re.compile(r"all_?reduce")
 _GATHERING = re.compile(r"all_?gather")
@@ -57,7 +57,7 @@ class _Collective:
     op: int
     kind: str
     exposed_ns: float
-    transfer_ns: float | None  # latency and bytes over the link; None where its size is not known
+    transfer_ns: float | None  # latency, and bytes over the link; None if the size is unknown
 
 
 def detect(step: StepView) -> Detection | None:
@@ -107,8 +107,8 @@ def _collectives(step: StepView, latency: float) -> Iterator[_Collective]:
 
 
 def _crossing(kind: str, size: float, ranks: float) -> float:
-    """The bytes that cross this rank's link, of those that it gives: of what it gathers it gives
-    one part, and all the others come in."""
+    """The bytes that cross this rank's link, from the bytes that it gives: of a gathered tensor it
+    gives one part and receives the others."""
     if _GATHERING.search(kind):
         return size * (ranks - 1)
     rounds = 2 if _REDUCING.search(kind) else 1
@@ -116,8 +116,8 @@ def _crossing(kind: str, size: float, ranks: float) -> float:
 
 
 def _message(step: StepView, index: int) -> tuple[str, float | None, float]:
-    """What kind of collective it is, from the ranges around its launch; what it gives, and to how
-    many: those that its sizes tell of, else all ranks there are."""
+    """The kind of collective, from the ranges around its launch; the bytes it sends; and the number
+    of ranks, from its sizes if possible, otherwise all ranks."""
     timeline, record = step.timeline, step.op_records[index]
     size = record.cost.bytes_read if record.cost is not None else None
     ranks = float(timeline.world or 2)
@@ -137,20 +137,21 @@ def _message(step: StepView, index: int) -> tuple[str, float | None, float]:
 
 
 def _group(kind: str, cost: Cost) -> float | None:
-    """How many ranks take part: as many as there are parts in a whole, where both are recorded."""
+    """How many ranks take part: the number of parts in the whole, if both sizes are recorded."""
     part, whole = sorted((cost.bytes_read, cost.bytes_written))
     parted = _GATHERING.search(kind) or _SCATTERING.search(kind)
     return whole / part if parted and part else None
 
 
 def _latency(step: StepView) -> float:
-    """The shortest collective of the step, where that is shorter than usual."""
+    """The shortest collective of the step, if that is shorter than usual."""
     shortest = [record.ns for record in step.op_records if record.bound == "network" and record.ns]
     return min([COLLECTIVE_LATENCY_NS.value, *shortest])
 
 
 def _merged(found: list[_Collective], latency: float) -> dict[int, float]:
-    """Latency saved in small collectives that follow one of their own kind, by their work."""
+    """Latency saved by merging small collectives of one kind that follow each other, by
+    operation."""
     saved = {}
     for before, one in itertools.pairwise(found):
         small = one.transfer_ns is not None and one.transfer_ns < 2 * latency
@@ -164,7 +165,7 @@ def _change(found: list[_Collective]) -> str:
     if re.search(r"reduce_scatter|all_?gather", main.kind):
         return "fully_shard(model)  # wrap larger pieces, prefetch the next while this one computes"
     if _BLOCKING.search(main.kind):
-        return f"# exchange earlier, or split the batch in two: {main.kind} of one beside the other"
+        return f"# exchange earlier, or split the batch: {main.kind} of one half during the other"
     return "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
 
 

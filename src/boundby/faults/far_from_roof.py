@@ -42,12 +42,11 @@ from boundby.step.index_searches import searches
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord, shapes_of
 
-# Shares of all work's time: an operator below this is not worth a word.
+# Operators with a smaller share of all operation time are not reported.
 _WORTH_A_WORD = 0.03
-# Fused attention has no roof that is reached by any, and what was compiled already is as good as a
-# compiler makes it.
+# Fused attention never reaches its roof, and compiled operators cannot be improved by the compiler.
 _NEVER_NEAR = ("attention", "triton", "cpp_fused_")
-# Outside of the model these are made-up data, which no compiled model has a part in.
+# Outside of the model these make data, which a compiled model does not contain.
 _DRAWN = ("::normal_", "::uniform_", "::random_")
 _SCORES = 128
 _VOCABULARY = 8192
@@ -83,7 +82,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _far(step: StepView) -> list[list[int]]:
-    """Calls of one operator, at one line, on the same shapes, that run far under their roof."""
+    """Calls of one operator, at one line, on the same shapes, that run far below their roof."""
     op_records = step.op_records
     groups: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for index, record in enumerate(op_records):
@@ -109,7 +108,7 @@ def _far(step: StepView) -> list[list[int]]:
 
 
 def _reach(step: StepView, group: list[int]) -> float | None:
-    """The share of their roofs that other work of the same class reaches; None without any."""
+    """The share of their roofs that other operations of the same class reach; None without any."""
     inside = set(group)
     one = step.op_records[group[0]]
     others = [
@@ -145,8 +144,8 @@ def _is_another_fault(step: StepView, record: OpRecord) -> bool:
 
 
 def _is_off_the_matrix_units(step: StepView, record: OpRecord) -> bool:
-    """Float32 products, another fault where there are matrix units; on a CPU they come from one
-    library, whatever is compiled around them."""
+    """Float32 products: another fault if there are matrix units; on a CPU one library computes
+    them, compiled or not."""
     if record.op_class != "contraction":
         return False
     on_vectors = record.cost is not None and "matmul.float32" in record.cost.flops
@@ -159,7 +158,7 @@ def _is_scores(tensor: Tensor) -> bool:
 
 
 def _is_odd(record: OpRecord, call: OpCall) -> bool:
-    """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
+    """Products that wasted-tiles covers; no better kernel exists for images of odd sides."""
     if wasted_tiles.is_product(call):
         return bool(wasted_tiles.odd_extents(call))
     extents = (extent for tensor in call.tensors for extent in tensor.shape[-2:])
@@ -177,7 +176,8 @@ def _fix(step: StepView, group: list[int]) -> Fix:
 
 
 def _change(step: StepView, group: list[int]) -> str:
-    """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
+    """The change that may give a better kernel, with the costliest operators and their distance
+    from the roof."""
     op_records = [step.op_records[index] for index in group]
     ns, floor = (
         sum(record.ns for record in op_records),

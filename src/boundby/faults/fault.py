@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from boundby.fixes import Fix
-from boundby.model.diagnosis import Estimate, FindingKind, GroupName, RelativeTo
+from boundby.model.account import GroupName
+from boundby.model.estimate import Estimate
+from boundby.model.finding import FindingKind, RelativeTo
 from boundby.step.model import Edit, StepModel
 
 __all__ = ["HEADINGS", "Detection", "Fault", "Fix", "Stage"]
@@ -26,10 +28,11 @@ HEADINGS = (
 class Detection:
     """A fault found in a step: where it is, and the edits that would remove it.
 
-    `low`, `expected` and `high` are named for what they save. `fix`: what `change` asks for, where
-    that is not the first of the fault's fixes. `evidence`: what was seen that makes it certain.
+    `low`, `expected` and `high` are named for what they save. `fix`: the fix of `change`, if it is
+    not the first of the fault's fixes. `evidence`: the observation that makes it certain.
+    `kind`: if it is not the fault's.
     `is_static`: found by reading the source alone, not measured. `of_run_ns`: what it saves of the
-    run, where it is not about the step.
+    run, if it is not about the step.
     """
 
     low: Edit
@@ -40,6 +43,7 @@ class Detection:
     assumes: str
     fix: Fix | None = None
     evidence: str = ""
+    kind: FindingKind | None = None
     is_static: bool = False
     of_run_ns: Estimate | None = None
 
@@ -47,7 +51,7 @@ class Detection:
     def of_run(
         cls, saving_ns: Estimate, *, where: list[str], change: str, assumes: str, evidence: str
     ) -> Detection:
-        """A detection about a part of the run: no edit of the step tells what it saves."""
+        """A detection about a part of the run; its saving follows from no edit of the step."""
         nothing = Edit()
         return cls(
             low=nothing,
@@ -70,7 +74,7 @@ class Detection:
         assumes: str,
         evidence: str = "",
     ) -> Detection:
-        """A detection that states what it saves of the step, where no edit of operators does."""
+        """A detection that states its saving of the step directly, without an edit of operators."""
         low, expected, high = (
             Edit.save_step(ns) for ns in (saving_ns.low, saving_ns.expected, saving_ns.high)
         )
@@ -102,15 +106,15 @@ class Stage(enum.IntEnum):
 class Fault:
     """One fault.
 
-    `frameworks`: whose programs it is looked for in.
-    `kind`: a mistake in the script, or tuning of a correct one. `devices`: the kinds of step in
-    which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
-    added to this one's. `combines`: whether other faults can be fixed in the step without it.
-    `stage`: what its fix changes, which orders fixes that are applied together.
-    `relative_to`: what its saving is a share of. `before`: faults whose change should come after
-    this one's. `yields_to`: faults that know more of the same time: at a line that one of them
-    names, this one is not reported as well. `grows`: it takes more with every step, and is reported
-    whatever it costs now.
+    `frameworks`: the frameworks of the programs it is looked for in. `kind`: a mistake in the
+    script, or tuning of a correct one. `devices`: the kinds of step in which it is looked for.
+    `fixes`: the likeliest first. `excludes`: faults whose saving cannot be added to this one's.
+    `combines`: whether other faults can be fixed in the step without it. `stage`: what its fix
+    changes, which orders fixes that are applied together. `relative_to`: what its saving is a share
+    of. `before`: faults whose change should come after this one's. `yields_to`: more specific
+    faults of the same time: at a line that one of them names, this one is not reported as well.
+    `grows`: its cost grows with every step, and it is reported whatever it costs now.
+    `always`: reported whatever it costs, because no program should run with it.
     """
 
     id: str
@@ -129,6 +133,29 @@ class Fault:
     before: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
     grows: bool = False
+    always: bool = False
+
+    @classmethod
+    def of_run(
+        cls,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        title: str,
+        document: str | None,
+        detect: Callable[[StepModel], Detection | None],
+    ) -> Fault:
+        """A mistake outside of the steps: its saving is a share of the run."""
+        return cls(
+            id=id,
+            title=title,
+            kind="mistake",
+            group="overhead",
+            document=document or "",
+            detect=detect,
+            stage=Stage.HOST,
+            combines=False,
+            relative_to="run",
+        )
 
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None if it is not there, or not looked for in such a step."""

@@ -28,10 +28,10 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.savings import FILE_WRITES_LEFT
-from boundby.step.host_intervals import called_from
+from boundby.step.frames import costly_lines, times_by_line
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
-from boundby.step.rows import time_of_rows, without_rows
+from boundby.step.rows import without_rows
 
 _WRITES = re.compile(
     r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
@@ -40,7 +40,6 @@ _WRITES = re.compile(
     r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
 )
 _OPENS = re.compile(r"^<built-in (?:function open>|method (?:close|__exit__) of _io\.)")
-_COUNTS = 0.005  # share of the step; less is not reported
 _MOST_LINES = 4  # display limit
 
 
@@ -49,14 +48,7 @@ def detect(step: StepView) -> Detection | None:
     named = np.array([bool(_WRITES.search(name)) for name in timeline.names] or [False])
     writes = (host.kind == HostKind.PYTHON) & named[host.name]
     writes |= _opened(step, writes)
-    called = called_from(host)
-    times = {
-        timeline.sources[at]: time_of_rows(step, step.inside(writes & (called == at)))
-        for at in np.unique(called[writes]).tolist()
-        if at >= 0
-    }
-    ranked = sorted(times, key=lambda line: -times[line])
-    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times_by_line(step, writes))
     if not lines:
         return None
     rows = step.inside(writes)
@@ -65,7 +57,7 @@ def detect(step: StepView) -> Detection | None:
         expected=without_rows(step, rows, FILE_WRITES_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
-        change="if step % 500 == 0: ...  # what writes the file",
+        change="if step % 500 == 0: ...  # write the file",
         assumes="a file written every few hundred steps is enough",
     )
 

@@ -35,11 +35,12 @@ _FLOAT32 = ("matmul.float32", "matmul.tf32")
 _BFLOAT16 = "matmul.bfloat16"
 _CAST = in_dtype("bfloat16")
 _ATTENTION, _HEADS_APART = "_scaled_dot_product_", 4
-# Autocast keeps these in float32: half of nothing is saved.
+# Autocast keeps these in float32: they save nothing.
 _KEPT = ("softmax", "norm", "loss", "sum", "exp", "log", "pow")
-# Bytes a parameter costs when it is cast on its way in and its gradient on its way out.
+# Bytes per parameter to cast it before its use and its gradient afterwards.
 _CASTS = 2 * (4 + 2)
-# How much of the products' and the traffic's promise comes true: the worst, expected, the best.
+# The share of the predicted gain of products and of memory traffic that is reached: worst,
+# expected, best.
 _CASES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
 
@@ -95,21 +96,21 @@ def _cast(step: StepView, products: list[int], near: float, halved: float) -> Ed
 
 
 def _of_attention(tensor: Tensor) -> Tensor:
-    """The sums over scores, one for each row of each head, stay in float32."""
+    """Sums over attention scores, one for each row of each head, stay in float32."""
     return _CAST(tensor) if len(tensor.shape) == _HEADS_APART else tensor
 
 
 def _moving(step: StepView, record: OpRecord) -> float:
-    """The part of a pointwise kernel's time that its bytes take, and that shrinks with them.
+    """The part of a pointwise kernel's time that moves its bytes, and that shrinks with them.
 
-    On a CPU that is no more than the memory's own time: the rest is arithmetic, which is the same
-    or more in sixteen bits.
+    On a CPU that is at most the memory time: the rest is arithmetic, which takes as long or longer
+    in 16 bits.
     """
     return min(record.ns, record.floor_ns or 0.0) if step.device == "cpu" else record.ns
 
 
 def _from_roofs(step: StepView, index: int) -> float:
-    """Without a timing: as far above the new roof as it was above the old one."""
+    """Without a benchmark: as far above the new roofline as above the old one."""
     cost = step.op_records[index].cost
     machine = step.machine
     assert cost is not None

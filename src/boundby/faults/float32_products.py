@@ -54,7 +54,7 @@ def detect(step: StepView) -> Detection | None:
         if record.bound == "compute"
         and record.cost is not None
         and _FROM in record.cost.flops
-        # The setting for products on a CPU does not apply to the layers that oneDNN has.
+        # The setting for products on a CPU does not apply to oneDNN's recurrent layers.
         and (step.device == "cuda" or not _is_layer(record.name))
     }
     if not mine:
@@ -70,7 +70,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _change(step: StepView, mine: Iterable[int]) -> str:
-    """A line for each kind of product that is among them."""
+    """A line for each kind of product in the finding."""
     if step.device == "cpu":
         return 'torch.set_float32_matmul_precision("medium")'
     layers = {_is_layer(step.op_records[index].name) for index in mine}
@@ -82,19 +82,20 @@ def _change(step: StepView, mine: Iterable[int]) -> str:
 
 
 def _is_layer(operator: str) -> bool:
-    """Whether it is a layer that cuDNN or oneDNN has in one, with a precision of its own."""
+    """Whether it is a layer that cuDNN or oneDNN runs as one, with its own precision setting."""
     return is_convolution(operator) or is_recurrent(operator)
 
 
 def _faster(step: StepView, mine: dict[int, Cost], old: float, new: float) -> Edit:
-    """Timed on the matrix units; else as far above its new floor as it was above its old one."""
+    """Benchmarked on the matrix units; otherwise as far above its new roofline as above the old
+    one."""
     op_ns = {}
     for index, cost in mine.items():
         record = step.op_records[index]
         ratio = timed_ratio(step, record, as_it_is, loose=True)
         if ratio is not None:
             expected = step.machine.rate(_target(step)) or new
-            # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
+            # Not every kernel gains: a CPU's fused attention takes longer with reduced precision.
             op_ns[index] = record.ns * ratio * SAME_ROOF_SHARE.value * expected / new
             continue
         memory = step.machine.memory_ns(cost) or 0.0

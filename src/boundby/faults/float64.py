@@ -27,7 +27,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
 _DOUBLE = "float64"
-# Less than this share of the step is not worth a word.
+# A smaller share of the step is not reported.
 _COUNTS = 0.02
 _MOST_LINES = 5
 
@@ -65,7 +65,7 @@ def _is_double(step: StepView, record: OpRecord) -> bool:
 
 
 def _as_float32(step: StepView, record: OpRecord) -> float:
-    """Half the bytes; products in proportion to the machine's rates, where those are known."""
+    """Half the bytes; products in proportion to the machine's rates, if known."""
     cost = record.cost or Cost()
     double = sum(flops for unit, flops in cost.flops.items() if unit.endswith(_DOUBLE))
     slow = step.machine.rate(f"matmul.{_DOUBLE}")

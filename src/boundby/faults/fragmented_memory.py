@@ -36,7 +36,7 @@ from boundby.model.intervals import Coverage
 from boundby.step.model import Edit, HostTime, StepView
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
-# Fewer calls than this a clean step come from something that happens now and then.
+# Fewer calls per clean step come from something that happens now and then.
 _FEWEST_A_STEP = 0.5
 
 
@@ -72,7 +72,7 @@ def _calls(step: StepView) -> Ints:
 
 def _host_time(step: StepView, rows: Ints) -> HostTime:
     """The calls' time before each action. Most of it is waiting for the driver, which a profiler
-    hardly makes longer."""
+    hardly slows."""
     host, launches = step.timeline.host, step.launches
     done = (host.start_ns + host.duration_ns)[launches.rows]
     since = np.concatenate([[step.timeline.start_ns], done])
@@ -88,7 +88,7 @@ def _fullness(step: StepView) -> str:
 
 
 def _lines(step: StepView, rows: Ints) -> list[str]:
-    """The lines that ask for memory, the longest first."""
+    """The lines that allocate memory, the longest first."""
     timeline = step.timeline
     spent: dict[int, int] = {}
     for row in rows:

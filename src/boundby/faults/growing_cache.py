@@ -61,18 +61,18 @@ def detect(step: StepView) -> Detection | None:
         change='model.generate(..., cache_implementation="static")  # or a StaticCache'
         if by_library
         else "cache[:, :, at : at + 1] = new  # in place of torch.cat: a cache of a fixed size",
-        assumes="the most tokens there will be are known; attention reads only what is filled",
+        assumes="the maximum number of tokens is known; attention reads only the filled part",
     )
 
 
 def _news_ns(step: StepView, index: int) -> float | None:
-    """What writing only what is new takes; None where the work appends to no cache."""
+    """The time of writing only the new part; None if the operation does not append to a cache."""
     record, flow = step.op_records[index], step.flow
     call = step.call(record)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
     given = flow.given[index]
-    if len(given) != len(call.tensors):  # out of a graph: where its inputs come from is not known
+    if len(given) != len(call.tensors):  # from a graph: where its inputs come from is unknown
         return None
     sizes = [tensor.bytes for tensor in call.tensors]
     cache = max(sizes)

@@ -21,7 +21,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.fresh_pages import kept_a_step, pages_ns
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows

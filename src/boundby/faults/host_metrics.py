@@ -14,7 +14,8 @@ What to change
     once for all of them.
 
 When it does not help
-    When the value decides what the step does next.
+    When the value decides what the step does next, as an agent's action does: reads in loops that
+    call the model in each round are not counted.
 
 Measured on
     `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
@@ -28,40 +29,33 @@ from collections import Counter
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
-from boundby.model import HostKind, Phase
+from boundby.model import HostKind
 from boundby.model.assumptions.savings import HOST_METRICS_LEFT
-from boundby.step.frames import frames_named, times_by_line
+from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
 from boundby.step.host_intervals import called_from
+from boundby.step.loops import in_rollouts
 from boundby.step.model import StepView
-from boundby.step.nesting import Mask, nearest
+from boundby.step.nesting import Mask
 from boundby.step.rows import rows_at, time_of_rows, without_rows
 
 _METRICS = re.compile(
     r"(?:^|/)(?:sklearn/metrics|scipy/stats|torchmetrics|torcheval|evaluate|seqeval|sacrebleu"
     r"|rouge_score|nltk/(?:translate|metrics)|jiwer|pycocotools)/"
 )
-# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
-_READS = re.compile(
-    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
-)
-_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
-_LIBRARY = re.compile(r"(?:^|/)torch/")
-# A line that reads one value a step logs a loss; one that reads as many goes over samples.
+# A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
-_COUNTS = 0.005
 _MOST_LINES = 4
 
 
 def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
     rows = metrics.copy()
-    # Beside a device, values that are read are `host-sync`.
+    # On a device step, reading values is `host-sync`.
     for line in _reading_lines(step) if step.device == "cpu" else ():
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
-    ranked = sorted(times, key=lambda line: -times[line])
-    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times)
     if not lines:
         return None
     rows = step.inside(rows)
@@ -84,24 +78,10 @@ def _in_models(step: StepView) -> Mask:
 
 def _reading_lines(step: StepView) -> list[str]:
     """Lines of the script that read values of tensors one by one."""
-    host, timeline = step.timeline.host, step.timeline
-    operators = np.array([name in _READ_OPERATORS for name in timeline.names] or [False])
-    functions = np.array([bool(_READS.search(name)) for name in timeline.names] or [False])
-    library = np.array([bool(_LIBRARY.search(name)) for name in timeline.names] or [False])
-    is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
-        (host.kind == HostKind.PYTHON) & functions[host.name]
-    )
-    # A read inside a library is its own: clipping, distributions, an optimizer's step counter.
-    inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
-    loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
-    phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)
-    chosen = is_read & ~inside & ~loads & phases
-    # The operator inside the function is the same read.
-    around = np.append(nearest(host.parent, chosen), -1)[host.parent]
-    chosen &= around < 0
-    called = called_from(host)
-    counts = Counter(int(at) for at in called[chosen] if at >= 0)
-    return [timeline.sources[at] for at, count in counts.items() if count >= _FEWEST_READS]
+    reads = reads_of_values(step) & ~in_rollouts(step)
+    called, sources = called_from(step.timeline.host), step.timeline.sources
+    counts = Counter(int(at) for at in called[reads] if at >= 0)
+    return [sources[at] for at, count in counts.items() if count >= _FEWEST_READS]
 
 
 FAULT = Fault(
@@ -112,5 +92,6 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     yields_to=("looped-parameters", "distribution-checks"),
-    excludes=("host-sync", "python-in-step"),
+    # The same reads of the same lines.
+    excludes=("host-sync", "python-in-step", "looped-samples", "looped-calls"),
 )

@@ -43,7 +43,7 @@ _OF_INFERENCE = (
 
 def detect(step: StepView) -> Detection | None:
     launches = step.launches
-    # A CPU's programs may hold the host as well, in the call that runs them.
+    # A CPU's programs may also block the host, in the call that runs them.
     kinds = np.append(step.timeline.host.kind, HostKind.OP)
     rows = launches.rows if len(launches.rows) else np.full(len(launches.wait), -1)
     waits = np.flatnonzero((launches.wait != 0) & (kinds[rows] == HostKind.SYNC))
@@ -52,7 +52,7 @@ def detect(step: StepView) -> Detection | None:
     calls = np.zeros(len(launches.wait))
     calls[waits] = step.machine.overheads.sync_ns or 0.0
     return Detection(
-        # One sync a step remains where a loss is logged: at the end, where it costs least.
+        # One sync per step remains if a loss is logged: at the end, where it costs least.
         low=Edit.drop_waits(waits[:-1]),
         expected=Edit.drop_waits(waits),
         high=Edit.drop_waits(waits)

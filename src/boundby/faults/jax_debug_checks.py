@@ -11,7 +11,7 @@ What to change
     `jax.config.update("jax_debug_nans", False)`. Turn it on again to look for a NaN that was seen.
 
 When it does not help
-    It always does; by how much depends on the size of the results.
+    It always helps; by how much depends on the size of the results.
 
 Measured on
     Not yet measured.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model.assumptions.savings import DEBUG_CHECKS_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns
 from boundby.step.model import StepView
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
 from boundby.model.assumptions.savings import JITTED_CALLS_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import eager_calls, overhead_ns
 from boundby.step.model import StepView
 
@@ -37,7 +37,7 @@ def detect(step: StepView) -> Detection | None:
     count = sum(calls.names.values())
     if count < _FEWEST:
         return None
-    # A CPU runs the operators themselves inside these calls.
+    # On a CPU the operators themselves run inside these calls.
     most = step.wall_ns if step.timeline.device_kind == "cpu" else overhead_ns(step)
     common = sorted(calls.names, key=lambda name: -calls.names[name])[:3]
     return Detection.of_saving(
@@ -62,7 +62,7 @@ FAULT = Fault(
     kind="mistake",
     group="overhead",
     frameworks=("jax",),
-    # The same idle device would be counted twice.
+    # The same idle device time would be counted twice.
     excludes=("host-sync", "python-in-step", "jax-many-leaves", "jax-debug-checks"),
     stage=Stage.LAUNCHES,
     document=__doc__,

@@ -64,7 +64,7 @@ def _faster(step: StepView, found: dict[int, tuple[Cost, float]], new: float) ->
     op_ns = {}
     for index, (cost, old) in found.items():
         record = step.op_records[index]
-        # Half of the bytes at 16 bits.
+        # Half of the bytes with 16 bits.
         memory = (step.machine.memory_ns(cost) or 0.0) / 2
         op_ns[index] = min(record.ns, max(record.ns * old / new, memory))
     return Edit(op_ns=op_ns)

@@ -26,7 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.step.model import Edit, StepView
 
-# Of their time, what stays of returning the same values: copies of scalars.
+# The share of their time that remains for returning the same values: copies of scalars.
 _LEFT = (0.4, 0.05, 0.0)
 
 

@@ -24,13 +24,13 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 
-# Less is copied within microseconds.
+# Smaller arguments are copied within microseconds.
 _LEAST_BYTES = 64 * 1024
-# What jax's runtime calls the copy of an argument.
+# The name in JAX's runtime for the copy of an argument.
 _COPY = "DevicePut"
 _LOW, _EXPECTED = 0.5, 0.9
 

@@ -6,15 +6,15 @@ What it looks for
     jitted function.
 
 Why it costs time
-    Each turn of the loop becomes operators of its own. They are small, run one after the other and
-    leave most of the device unused; one operator over all samples does the same work at once. The
-    program also takes as many times as long to compile.
+    Each iteration of the loop becomes separate operators. They are small, run one after the other
+    and leave most of the device unused; one operator over all samples does the same work at once.
+    The compile time of the program also grows with the number of iterations.
 
 What to change
     `jax.vmap(body)(batch)` in place of the loop; `in_axes=(None, 0)` for weights that all share.
 
 When it does not help
-    Where each turn is large enough to fill the device.
+    Where each iteration is large enough to fill the device.
 
 Measured on
     Not yet measured.
@@ -28,7 +28,7 @@ from boundby.step.jax_programs import compile_ns
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
-# Of the time of small operators, what stays when they are one: at worst, expected, at best.
+# The share of the time of small operators that remains when they are one: worst, expected, best.
 _LEFT = (0.7, 0.25, 0.05)
 
 

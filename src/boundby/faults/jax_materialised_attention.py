@@ -65,7 +65,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _has_scores(call: OpCall) -> bool:
-    """Whether an array holds a square for each of several heads."""
+    """Whether an array contains a square for each of several heads."""
     for tensor in call.tensors:
         shape = tensor.shape
         if len(shape) >= 3 and shape[-1] == shape[-2] >= _FEWEST_POSITIONS:

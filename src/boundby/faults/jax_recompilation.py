@@ -1,8 +1,9 @@
 """JAX compiles again during training.
 
 What it looks for
-    Compilations in steps after the warm-up, from jax's own reports, and functions that are handed
-    to `jax.jit` again in every step.
+    Compilations in steps after the warm-up, from JAX's own reports. What changed: another function
+    object of the same code, or arguments of another shape, dtype, structure, sharding or static
+    value than in the most similar call before.
 
 Why it costs time
     A compiled function is kept for the shapes, dtypes and static arguments that it was called with.
@@ -23,18 +24,25 @@ Measured on
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
-from boundby.model.assumptions.detection import JIT_IN_LOOP
-from boundby.model.diagnosis import Estimate
-from boundby.model.jax_facts import JaxFacts
+from boundby.model.estimate import Estimate
+from boundby.model.jax_facts import JaxChange, JaxCompilation, JaxFacts
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
 _ONCE = "step = jax.jit(step)  # once, before the loop"
-_SHAPES = "pad batches to a few shapes; pass numbers that change as arrays, not as static arguments"
+_OTHER = "pad batches to a few shapes; pass numbers that change as arrays, not as static arguments"
+_CHANGES = {
+    "shape": "pad {} to a few shapes",
+    "dtype": "give {} the same dtype in every call: jnp.asarray(..., dtype)",
+    "value": "pass {} as an array instead of a static argument",
+    "structure": "give {} the same structure in every call",
+    "sharding": "give {} the same sharding in every call: jax.device_put(..., sharding)",
+}
 
 
 def detect(step: StepView) -> Detection | None:
@@ -42,41 +50,81 @@ def detect(step: StepView) -> Detection | None:
     seen = step.host_counters
     if facts is None or not any(seen.compiler_ns):
         return None
+    again = [one for one in facts.compilations if one.step >= facts.warmup_steps]
+    where, change, evidence = _where(facts, again), _change(again), _evidence(step, again)
+    assumes = "later steps are like these"
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
+    if not low:
+        # The usual step compiles nothing: what others of the run lose is no share of it.
+        spent = sum(seen.compiler_ns)
+        known = sum(one.ns for one in facts.compilations if one.is_new or one.changes)
+        return Detection.of_run(
+            Estimate(low=spent - max(seen.compiler_ns), expected=spent, high=max(spent, known)),
+            where=where,
+            change=change,
+            assumes=assumes,
+            evidence=evidence,
+        )
     lost_ns = step.base_ns * step.stall_sensitivity(max(seen.compiler_ns))
-    compiling = sum(ns > 0 for ns in seen.compiler_ns)
-    again = Counter(
-        _name(one.function) for one in facts.compilations if one.step >= facts.warmup_steps
-    )
-    remade = _remade(facts)
-    each = units.time(sum(seen.compiler_ns) / compiling)
     return Detection.of_saving(
         Estimate(low=lost_ns * low, expected=lost_ns * expected, high=lost_ns * high),
-        where=_where(facts, again),
-        change=_ONCE if remade else _SHAPES,
-        assumes="later steps are like these",
-        evidence=f"{compiling} of {len(seen.compiler_ns)} steps traced or compiled, for {each} each"
-        + (f": {', '.join(name for name, _ in again.most_common(3))}" if again else "")
-        + (f"; {remade} is jitted in the loop" if remade else ""),
+        where=where,
+        change=change,
+        assumes=assumes,
+        evidence=evidence,
     )
 
 
-def _remade(facts: JaxFacts) -> str | None:
-    """The function that is handed to jax.jit again and again."""
-    least = max(3, JIT_IN_LOOP.value * facts.warmup_steps)
-    often = [function for function in facts.functions if function.made >= least]
-    return max(often, key=lambda function: function.made).name if often else None
+def _change(again: Sequence[JaxCompilation]) -> str:
+    """What to do about the commonest reason."""
+    if any(one.is_new for one in again):
+        return _ONCE
+    changes = _commonest(again)
+    if not changes:
+        return _OTHER
+    words = dict.fromkeys(_CHANGES[one.what].format(one.argument) for one in changes[:2])
+    return "; ".join(words)
 
 
-def _where(facts: JaxFacts, again: Counter[str]) -> list[str]:
+def _commonest(again: Sequence[JaxCompilation]) -> list[JaxChange]:
+    """The last change of each argument, those that changed most often first."""
+    last = {(one.argument, one.what): one for found in again for one in found.changes}
+    often = Counter((one.argument, one.what) for found in again for one in found.changes)
+    return [last[key] for key, _ in often.most_common()]
+
+
+def _evidence(step: StepView, again: Sequence[JaxCompilation]) -> str:
+    spent = step.host_counters.compiler_ns
+    compiling = sum(ns > 0 for ns in spent)
+    names = Counter(map(_name, again))
+    each = units.time(sum(spent) / compiling)
+    parts = [f"{compiling} of {len(spent)} steps traced or compiled, for {each} each"]
+    if names:
+        parts[0] += f": {', '.join(name for name, _ in names.most_common(3))}"
+    new = next((one for one in again if one.is_new), None)
+    if new is not None:
+        parts.append(f"jax.jit was given a new function object of {_name(new)} each time")
+    else:
+        parts += map(_words, _commonest(again)[:2])
+    return "; ".join(parts)
+
+
+def _words(change: JaxChange) -> str:
+    if not change.before and not change.after:
+        return f"the {change.what} of {change.argument} changed"
+    before, after = (text or "nothing" for text in (change.before, change.after))
+    return f"{change.argument} was {before}, then {after}"
+
+
+def _where(facts: JaxFacts, again: Sequence[JaxCompilation]) -> list[str]:
     sources = {function.name: function.source for function in facts.functions}
-    named = [sources.get(name) for name, _ in again.most_common()]
+    named = [sources.get(name) for name, _ in Counter(map(_name, again)).most_common()]
     return [source for source in named if source is not None][:3]
 
 
-def _name(program: str) -> str:
+def _name(compilation: JaxCompilation) -> str:
     """The function's own name, of "jit(step)"."""
-    return program.removeprefix("jit(").removesuffix(")")
+    return compilation.function.removeprefix("jit(").removesuffix(")")
 
 
 FAULT = Fault(

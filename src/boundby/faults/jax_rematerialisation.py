@@ -25,9 +25,9 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.step.model import Edit, StepView
 
-# The scope that JAX itself gives to what it computes again.
+# The scope that JAX gives to recomputed operations.
 _SCOPE = "rematted_computation"
-# Of their time: keeping products only; and reading what was kept instead.
+# The share of their time saved: keeping products only; and reading saved values instead.
 _LEFT = (0.6, 0.15, 0.0)
 _POLICY = "jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)  # or no checkpoint"
 

@@ -1,4 +1,4 @@
-"""A Python loop whose turns need each other is unrolled into the compiled program.
+"""A sequential Python loop is unrolled into the compiled program.
 
 What it looks for
     Products of equal shape that an XLA program contains many times at one line, each of which needs
@@ -6,8 +6,8 @@ What it looks for
     took seconds to compile.
 
 Why it costs time
-    jax traces the loop's body once for each turn. Tracing and compiling take as many times as long,
-    in each run and for each new shape.
+    jax traces the loop's body once per iteration. The time to trace and compile grows with their
+    number, in each run and for each new shape.
 
 What to change
     `jax.lax.scan(body, carry, xs)`: over time steps, or over the stacked parameters of equal layers
@@ -25,13 +25,14 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import compile_ns
 from boundby.step.model import StepView
 
 # Less compilation is not worth a change of the code.
 _LEAST_NS = 3e9
-# Of the other turns' part in compiling, what a scan saves: programs hold more than the loop.
+# A scan saves this share of the compile time of the other iterations: programs contain more than
+# the loop.
 _LOW, _EXPECTED, _HIGH = 0.3, 0.6, 0.9
 
 

@@ -45,13 +45,15 @@ from boundby.step.op_variants import (
 )
 
 _LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
-_FEW_CHANNELS = 64  # convolutions with no more are called small; assumed
+_FEW_CHANNELS = 64  # convolutions with at most as many channels are called small; assumed
 
 
 def detect(step: StepView) -> Detection | None:
-    mine = [index for index, record in enumerate(step.op_records) if _is_apart(step, record)]
+    mine = [
+        index for index, record in enumerate(step.op_records) if _is_channels_first(step, record)
+    ]
     convolutions = {index for index in mine if _is_convolution(step.op_records[index])}
-    # Those that a compiler has turned already are a library's in their best layout.
+    # Convolutions of compiled code are already library calls in their best layout.
     if not convolutions or convolutions & step.unfusible:
         return None
     changes = [
@@ -72,16 +74,21 @@ def detect(step: StepView) -> Detection | None:
 
 
 def compiled_times(step: StepView) -> dict[int, float]:
-    """What convolutions take as Inductor lays them out, by work: those that it turns.
+    """The times of convolutions in the layout that Inductor chooses, for those whose layout
+    changes.
 
-    On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
-    channels out than in; where all have few.
+    On a CPU it changes all. Otherwise all or none: none if one is grouped or has far fewer output
+    than input channels, or if all have few channels.
     """
-    if step.device != "cpu" and not _turns_all(step):
+    if step.device != "cpu" and not _converts_all(step):
         return {}
     times = {}
     for index, record in enumerate(step.op_records):
-        if index in step.unfusible or not _is_convolution(record) or not _is_apart(step, record):
+        if (
+            index in step.unfusible
+            or not _is_convolution(record)
+            or not _is_channels_first(step, record)
+        ):
             continue
         ratio = timed_ratio(step, record, with_channels_last)
         if ratio is not None:
@@ -89,7 +96,7 @@ def compiled_times(step: StepView) -> dict[int, float]:
     return times
 
 
-def _turns_all(step: StepView) -> bool:
+def _converts_all(step: StepView) -> bool:
     small = True
     for record in step.op_records:
         call = step.call(record)
@@ -110,8 +117,8 @@ def _is_convolution(record: OpRecord) -> bool:
     return "convolution" in record.name
 
 
-def _is_apart(step: StepView, record: OpRecord) -> bool:
-    """Work on images whose channels are not the fastest axis, on more than one of them."""
+def _is_channels_first(step: StepView, record: OpRecord) -> bool:
+    """Whether it works on several images whose channels are not the fastest dimension."""
     call = step.call(record)
     if call is None or record.phase == Phase.OPTIMIZER or record.ns <= 0:
         return False
@@ -128,13 +135,13 @@ def _is_apart(step: StepView, record: OpRecord) -> bool:
 
 
 def _is_of_sequences(step: StepView, record: OpRecord) -> bool:
-    """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
-    row: nobody can turn those from outside."""
+    """Whether it has three dimensions, as for `Conv1d`, which libraries run as images of one row:
+    their layout cannot be changed from outside."""
     return record.row >= 0 and bool(step.memoised(_rows_of_sequences)[record.row])
 
 
 def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
-    # The last one stands for rows that are no call.
+    # The last one is for rows that are no call.
     flat = np.array(
         [
             any(part in call.name for part in _LAID_OUT)
@@ -148,14 +155,14 @@ def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
 
 
 def _together(step: StepView, mine: list[int], regained: float, factor: float) -> Edit:
-    # CPU libraries convert images themselves: without a timing nothing is known of the gain.
+    # CPU libraries convert images themselves: without a benchmark the gain is unknown.
     untimed = step.device != "cpu"
-    kept = not any(_turns_back(step.op_records[index]) for index in mine)
+    kept = not any(_needs_channels_first(step.op_records[index]) for index in mine)
     op_ns = {}
     for index in mine:
         record = step.op_records[index]
-        if _turns_back(record):
-            op_ns[index] = record.ns + _turning_ns(step, record)
+        if _needs_channels_first(record):
+            op_ns[index] = record.ns + _conversion_ns(step, record)
             continue
         ratio = timed_ratio(step, record, with_channels_last) if kept else _ratio(step, record)
         if ratio is not None:
@@ -166,13 +173,14 @@ def _together(step: StepView, mine: list[int], regained: float, factor: float) -
     return Edit(op_ns=op_ns, unfusible=turned)
 
 
-def _turns_back(record: OpRecord) -> bool:
-    """Work that wants the channels apart whatever comes in, and hands its result on so."""
+def _needs_channels_first(record: OpRecord) -> bool:
+    """Operations that need channels-first input whatever comes in, and pass it on in that
+    layout."""
     return "group_norm" in record.name
 
 
-def _turning_ns(step: StepView, record: OpRecord) -> float:
-    """What it takes to bring the first argument's channels apart."""
+def _conversion_ns(step: StepView, record: OpRecord) -> float:
+    """The time to bring the first argument to channels-first layout."""
     call = step.call(record)
     assert call is not None
     apart = call.tensors[0]
@@ -186,7 +194,8 @@ def _turning_ns(step: StepView, record: OpRecord) -> float:
 
 
 def _ratio(step: StepView, record: OpRecord) -> float | None:
-    """Of a convolution in a network that turns its images back: its weights alone are turned."""
+    """The time ratio for a convolution in a network that converts its images back to channels
+    first: only its weights change their layout."""
     call = step.call(record)
     if call is None or not _is_convolution(record):
         return None

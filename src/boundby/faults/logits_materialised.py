@@ -63,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
         return {index: step.op_records[index].ns * scale for index in mine}
 
     def fused(passes: int, launches: float) -> Edit:
-        # It is one kernel each way then, with nothing left to be fused.
+        # It is then one kernel each way, with nothing left to fuse.
         return Edit.set_time(left(passes), launch_share=launches) + Edit(unfusible=frozenset(mine))
 
     held = units.size(2 * logits.bytes)
@@ -97,8 +97,8 @@ def _logits(step: StepView) -> Tensor | None:
 
 
 def _touches(step: StepView, index: int, logits: Tensor) -> bool:
-    """Whether work other than a product reads or writes tokens x vocabulary, or nearly all of it:
-    shifted by one, the last token is missing."""
+    """Whether an operation other than a product reads or writes tokens x vocabulary, or nearly all
+    of it: shifted by one, the last token is missing."""
     record = step.op_records[index]
     call = step.call(record)
     if call is None or record.phase == Phase.OPTIMIZER or record.op_class == "contraction":
@@ -113,7 +113,7 @@ def _touches(step: StepView, index: int, logits: Tensor) -> bool:
 
 
 def _product_bytes(step: StepView, logits: Tensor) -> int:
-    """Bytes an element in the dtype that the last product works in."""
+    """Bytes per element in the dtype of the last product."""
     for record in step.op_records:
         call = step.call(record)
         if record.op_class == "contraction" and call is not None and call.tensors:

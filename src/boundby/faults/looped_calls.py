@@ -3,19 +3,20 @@
 What it looks for
     Lines of the script that run many times within one call of their function, each time calling
     the same operators, or the same module, on tensors of the same shapes: a loop over time steps,
-    graphs, views, classes or rows.
+    graphs, views, classes or rows, also where a function is called in each round. Operators that
+    need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time
-    Each round does little arithmetic, and pays for Python, the dispatcher and autograd.
+    Each iteration does little arithmetic, and pays for Python, the dispatcher and autograd.
 
 What to change
-    Give the operators all rounds at once, along one more dimension. A cell in a loop over time is
-    `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the whole
-    sequence. Graphs of a batch become one graph with blocks on the diagonal.
+    Apply the operators to all iterations at once, along one more dimension. A cell in a loop over
+    time is `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the
+    whole sequence. Graphs of a batch become one graph with blocks on the diagonal.
 
 When it does not help
-    When each round needs the result of the one before and there is no operator for the whole loop.
-    When each round keeps the device busy.
+    When each iteration needs the result of the one before and there is no operator for the whole
+    loop. When each iteration keeps the device busy.
 
 Measured on
     `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
@@ -23,31 +24,43 @@ Measured on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from boundby.faults.fault import Detection, Fault
-from boundby.step.loops import looping_lines, together
+from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import StepView
 from boundby.step.sample_loops import find_sample_loops
 
-# Loops that together have less than this share of the step are not named.
+# Loops with a smaller share of the step in total are not named.
 _COUNTS = 0.02
 _MOST_LINES = 5
 
 
 def detect(step: StepView) -> Detection | None:
     known = {loop.source for loop in find_sample_loops(step)}
-    loops = [one for one in looping_lines(step) if one.is_uniform and one.source not in known]
-    if sum(loop.ns for loop in loops) < _COUNTS * step.wall_ns:
+    loops = [
+        one
+        for one in looping_lines(step)
+        if one.is_uniform and one.source not in known
+        if not one.is_recurrence and not one.is_rollout
+    ]
+    if sum(loop.apart * loop.ns for loop in loops) < _COUNTS * step.wall_ns:
         return None
-    loops.sort(key=lambda loop: -loop.ns)
+    loops.sort(key=lambda loop: -loop.apart * loop.ns)
     rounds = max(loop.rounds for loop in loops)
     return Detection(
         low=together(step, loops, left=0.5),
         expected=together(step, loops, left=0.0),
         high=together(step, loops, left=0.0, for_nothing=True),
-        where=list(dict.fromkeys(loop.line for loop in loops))[:_MOST_LINES],
+        where=_lines(loops)[:_MOST_LINES],
         change=f"# one call for all {rounds} rounds of the loop, along one more dimension",
         assumes="the rounds can be computed together",
     )
+
+
+def _lines(loops: Sequence[Loop]) -> list[str]:
+    """Each loop's line, and the first of those of the function that it calls."""
+    return list(dict.fromkeys(line for loop in loops for line in (loop.line, *loop.lines[:2])))
 
 
 FAULT = Fault(

@@ -28,10 +28,9 @@ from collections import defaultdict
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import Edit, StepView
-from boundby.step.nesting import Mask
 
 _FEWEST = 6  # fewer are not reported
 
@@ -55,17 +54,17 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
-    """Whether the same operators go over tensors of several shapes that parameters have."""
+    """Whether the same operators run on tensors of several shapes that parameters have."""
     parameters = step.memoised(_parameter_shapes)
-    fused = step.memoised(_in_one_call)
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     storages: dict[str, set[int | None]] = defaultdict(set)
     for index in loop.records:
         record = step.op_records[index]
         call = step.call(record)
-        if call is None or not call.tensors or record.phase == Phase.BACKWARD or fused[record.row]:
+        if call is None or not call.tensors or record.phase == Phase.BACKWARD:
             continue
-        # A product takes a parameter as its weight: layers, which a model runs one after the other.
+        # A product takes a parameter as its weight: these are layers, which a model runs one after
+        # the other.
         if record.op_class == "contraction" or record.module >= 0:
             continue
         largest = max(call.tensors, key=lambda tensor: tensor.elements)
@@ -78,13 +77,8 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
     )
 
 
-def _in_one_call(step: StepView) -> Mask:
-    """Rows inside an operator that takes all parameters at once; on a CPU it calls one for each."""
-    return step.within("aten::_foreach_")
-
-
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
-    """The shapes that the optimizer, or the backward's accumulation, works on."""
+    """The shapes in the optimizer, or in the backward's accumulation."""
     found: set[tuple[int, ...]] = set()
     for record in step.op_records:
         call = step.call(record)

@@ -31,7 +31,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
 from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, StepView
-from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
+from boundby.step.sample_loops import SampleLoop, dispatch_ns, find_sample_loops, holds_samples
 
 _MOST_LINES = _MOST_NAMES = 3  # display limit
 
@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _names(step: StepView, loops: list[SampleLoop]) -> str:
-    """Of what is called over and over, the costliest."""
+    """The costliest of the repeated calls."""
     total: dict[str, float] = {}
     for loop in loops:
         for index in (index for same in loop.calls for index in same):
@@ -79,13 +79,13 @@ def _at_once(
             op_ns |= dict.fromkeys(others, 0.0)
             gone += others
     if step.device == "cpu":  # dispatch and Python at these lines were measured together
-        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * asking_ns(step, loops))
+        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * dispatch_ns(step, loops))
     return Edit.set_time(op_ns) + Edit.scale_launches(gone, left)
 
 
 def _together_ns(step: StepView, index: int, others: int) -> float:
-    """One call for all, by the machine's curves: as many times the work, where one sample was it,
-    and the same where it was all of them each time."""
+    """One call for all samples, by the machine's curves: a multiple of the work if a call handled
+    one sample, and the same work if each call handled all of them."""
     cost, machine = step.op_records[index].cost or Cost(), step.machine
     count = 1 if holds_samples(step, index) else others + 1
     moved = machine.copy_ns(count * cost.bytes) or 0.0

@@ -28,7 +28,7 @@ import re
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers
 from boundby.model.assumptions.savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
-from boundby.step.frames import frames_named, times_by_line
+from boundby.step.frames import costly_lines, frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
@@ -46,7 +46,6 @@ _SAMPLES = re.compile(
     r"|<built-in (?:function|method) (?:imread|imdecode|resize|cvtColor|warpAffine|loads)\b"
 )
 _EVERY = re.compile(f"{_TEXT.pattern}|{_SAMPLES.pattern}")
-_COUNTS = 0.005  # share of the step; less is not reported
 _MOST_LINES = 4  # display limit
 _USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
@@ -54,7 +53,7 @@ _USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 def detect(step: StepView) -> Detection | None:
     rows = frames_named(step, _EVERY)
     times = times_by_line(step, rows)
-    lines = [line for line in times if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times)
     if not lines:
         return None
     texts = sum(times_by_line(step, frames_named(step, _TEXT)).values())

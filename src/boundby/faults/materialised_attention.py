@@ -44,9 +44,10 @@ from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
-# From this side on square matrices are scores; of those shorter than the second, a timing tells.
+# Square matrices at least this large are scores; for those below the second size, a benchmark
+# decides.
 _SHORTEST, _SHORTEST_UNTIMED = 32, 128
-# What torch falls back on where no fused kernel will do.
+# torch's fallback if no fused kernel is possible.
 _PLAIN = "aten::_scaled_dot_product_attention_math"
 # Products of a backward, in units of the forward's two.
 _BACKWARD = 2.5
@@ -56,7 +57,7 @@ _FILLING = ("masked_fill", "where")
 _DROPPING = ("dropout", "bernoulli")
 # Where transformers makes its masks: part of one is copied from the host in every step.
 _MASKS = "transformers/masking_utils.py"
-# What is called to make a mask that hides what comes later, wherever it is defined.
+# Functions that make causal masks, wherever they are defined.
 _MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_")
 
 Scores = tuple[int, int]  # how many score matrices, and their side
@@ -88,7 +89,7 @@ def detect(step: StepView) -> Detection | None:
     slow, middle, fast = times
     shared = repeats(step, sides)
     return Detection(
-        # A kernel that knows nothing of shared heads wants them repeated.
+        # A kernel without shared heads needs them repeated.
         low=_fused(step, mine, slow, Repeats()),
         expected=_fused(step, mine, middle, shared),
         high=_fused(step, mine, fast, shared),
@@ -116,7 +117,7 @@ def _worth_fusing(step: StepView, sides: dict[Scores, int]) -> dict[Scores, int]
 
 
 def _softmaxes(step: StepView) -> list[int]:
-    """Those that the script asks for, not torch on its behalf."""
+    """Softmaxes that the script calls, not those that torch calls for other operators."""
     timeline = step.timeline
     plain = np.array([name == _PLAIN for name in timeline.names] or [False])
     inside = nearest(timeline.host.parent, plain[timeline.host.name])
@@ -130,8 +131,8 @@ def _softmaxes(step: StepView) -> list[int]:
 
 
 def _without_look_alikes(step: StepView, mine: list[int], sides: dict[Scores, int]) -> list[int]:
-    """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
-    only copies them is none of this."""
+    """If a head is as wide as the sequence is long, its queries have the shape of scores:
+    operations that only copy them are left out."""
     op_records = [step.op_records[index] for index in mine]
     heads = ((scores[1], _head(step, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):
@@ -140,7 +141,7 @@ def _without_look_alikes(step: StepView, mine: list[int], sides: dict[Scores, in
 
 
 def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats) -> str:
-    """With what the step is seen to do; a model of transformers has a switch for it."""
+    """The change, adapted to the observed step; a model of transformers has a switch for it."""
     sources = step.timeline.sources
     places = {step.op_records[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
@@ -160,9 +161,9 @@ def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats)
 def _fused_times(
     step: StepView, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
 ) -> tuple[float, float, float] | None:
-    """What the fused kernels take: the slowest, the likeliest, the fastest; None if unknown.
+    """The times of the fused kernels: slowest, likeliest, fastest; None if unknown.
 
-    A causal one skips what is masked: half of all, and what that saves depends on the kernel.
+    A causal one skips what is masked, half of everything; what that saves depends on the kernel.
     """
     is_causal, may_be = _causality(step, mine)
     plain = _total(_timed(step, mine, sides, causal=False))
@@ -185,11 +186,11 @@ def _fused_times(
 
 
 def _causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
-    """Whether a mask hides what comes later, and whether one may.
+    """Whether a mask is causal, and whether it may be.
 
-    One of length x length that all heads share, and all samples, and that is filled in: surely.
-    One that is added, or that each sample has its own of, may as well hide padding, unless the step
-    is seen to make a causal one.
+    Surely for a filled mask of length x length that all heads and samples share. A mask that is
+    added, or that each sample has its own of, may hide padding instead, unless the step is seen to
+    make a causal one.
     """
     surely = perhaps = False
     made = any(name.endswith(_MAKES_CAUSAL) for name in step.timeline.names)
@@ -229,7 +230,7 @@ def _is_mask(tensor: Tensor, side: int) -> bool:
 
 
 def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
-    """Copies that only bring tensors into the order that batched products want, and back."""
+    """Copies that only reorder tensors for batched products, and back."""
     flow = step.flow
     if flow is None:
         return []
@@ -255,7 +256,7 @@ def _total(timed: dict[Scores, float | None]) -> float | None:
 def _timed(
     step: StepView, mine: list[int], sides: dict[Scores, int], *, causal: bool
 ) -> dict[Scores, float | None]:
-    """The fused attention of all layers of each shape, timed; None where that is unknown."""
+    """Benchmarks of the fused attention of all layers of each shape; None if unknown."""
     op_records = [step.op_records[index] for index in mine]
     dropout = _drops_out(step, mine)
     backward = any(record.phase == Phase.BACKWARD for record in op_records)
@@ -273,7 +274,7 @@ def _timed(
             one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
             for one in _DIGITS
         }
-        # The others are asked for too: another fix may change the precision of products.
+        # The others are requested too: another fix may change the precision of products.
         ns = {one: step.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
             product_precision
         ]
@@ -292,7 +293,7 @@ def _exercise(
     product_precision: MatmulPrecision | None,
     how: tuple[bool, bool, bool],
 ) -> OpBenchmark:
-    """What is float32 in a step is in fewer digits where products are."""
+    """The benchmark: float32 tensors in the precision of the step's products."""
     dropout, causal, backward = how
     if dtype == "float32" and product_precision == "bfloat16":
         dtype = product_precision
@@ -313,7 +314,7 @@ def _head(step: StepView, op_records: list[OpRecord], scores: Scores) -> tuple[i
 
 
 def _scores(tensor: Tensor) -> Scores | None:
-    """How many square score matrices a tensor holds; None where it is none."""
+    """How many square score matrices a tensor contains; None if it has another shape."""
     if len(tensor.shape) < 3 or tensor.shape[-1] != tensor.shape[-2]:
         return None
     side = tensor.shape[-1]
@@ -321,7 +322,7 @@ def _scores(tensor: Tensor) -> Scores | None:
 
 
 def _touches(step: StepView, index: int, wanted: set[Scores]) -> bool:
-    """Whether work reads score matrices, or is a product that makes them."""
+    """Whether an operation reads score matrices, or is a product that makes them."""
     record = step.op_records[index]
     if record.call < 0 or record.phase == Phase.OPTIMIZER or record.op_class == "communication":
         return False
@@ -330,7 +331,7 @@ def _touches(step: StepView, index: int, wanted: set[Scores]) -> bool:
 
 
 def _scores_of_calls(step: StepView) -> list[tuple[frozenset[Scores], Scores | None]]:
-    """For each call the score matrices among its operands, and what it makes if a product."""
+    """For each call the score matrices among its operands, and what it makes if it is a product."""
     found = []
     for call in step.timeline.calls:
         tensors = call.tensors
@@ -349,7 +350,7 @@ def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
 
 
 def _attention_flops(step: StepView, mine: list[int]) -> float:
-    """The products a fused attention does; its backward makes the scores once more."""
+    """The products of a fused attention; its backward makes the scores again."""
     forward = backward = 0.0
     for index in mine:
         record = step.op_records[index]
@@ -374,7 +375,8 @@ def _matrix_rate(step: StepView, mine: list[int]) -> float | None:
 
 
 def _fused(step: StepView, mine: list[int], ns: float, shared: Repeats) -> Edit:
-    """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
+    """The fused kernels replace the softmax, forward and backward; the other operations are
+    removed."""
     op_records = step.op_records
     kept = [index for index in mine if "_softmax" in op_records[index].name]
     before = sum(op_records[index].ns for index in kept)
@@ -391,7 +393,7 @@ def _fused(step: StepView, mine: list[int], ns: float, shared: Repeats) -> Edit:
 
 
 def _waits_for_masks(step: StepView) -> Ints:
-    """Waits while a mask is made on the host: the fused kernel masks by itself."""
+    """Waits while a mask is made on the host: the fused kernel needs no mask."""
     inside, sources = step.timeline.host.inside, step.timeline.sources
     launches = step.launches
     if inside is None or not launches.wait.any():

@@ -42,9 +42,9 @@ from boundby.step.fresh_pages import page_ns, waited_share
 from boundby.step.model import Edit, StepView
 
 _PAGE = mmap.PAGESIZE
-# Of the step: less is not worth a setting.
+# A smaller share of the step is not worth a setting.
 _WORTHWHILE = 0.02
-# What is smaller comes out of pages that others have written to.
+# Smaller allocations come from pages that others have written to.
 _LARGE = 16 * _PAGE
 _NAMED = 8
 
@@ -57,7 +57,8 @@ def detect(step: StepView) -> Detection | None:
     large = {
         index: size
         for index in flow.order
-        if not step.op_records[index].name.endswith("_")  # it writes where something is already
+        # in place: it writes where something already is
+        if not step.op_records[index].name.endswith("_")
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
     each = page_ns(seen)
@@ -86,7 +87,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _given_back(seen: HostCounters) -> float:
-    """Pages a step that the process had before; none where nobody tells."""
+    """Pages per step that the process had before; none if unknown."""
     if seen.kept_pages is None or not seen.step_pages:
         return 0.0
     usual = min(

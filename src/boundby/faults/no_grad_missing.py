@@ -35,7 +35,7 @@ from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.nesting import Mask
 from boundby.step.rows import python_ns, rows_of_call
 
-# A layer whose inference has one operator of its own, `_transformer_encoder_layer_fwd`.
+# A layer with an operator for inference alone, `_transformer_encoder_layer_fwd`.
 _FUSED_LAYER = "nn.Module: TransformerEncoderLayer_"
 
 
@@ -93,9 +93,9 @@ def _pages_ns(step: StepView, ops: list[int]) -> float:
 
 
 def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:
-    """On a CPU, the times of operators whose results are written where others have just been read.
+    """On a CPU, the times of operators if their results reuse memory that was just read.
 
-    A graph holds all results, so that each is written to memory that no near cache has.
+    A graph keeps all results, so that each is written to memory that is in no near cache.
     """
     machine, records = step.machine, step.op_records
     written = {
@@ -113,7 +113,7 @@ def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:
         near = machine.memory_roof(cost.bytes) if cost is not None else None
         if cost is None or near is None or record.floor_ns is None or near.value <= held.value:
             continue
-        # Written there, and what was there before written back.
+        # Written there, and the previous content written back.
         moved = min(cost.bytes, 2 * size)
         further = moved * (1 / held.value - 1 / near.value) * 1e9
         if record.ns > record.floor_ns:
@@ -122,8 +122,8 @@ def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:
 
 
 def _fused(step: StepView, rows: Mask) -> Edit:
-    """Layers that run as one operator once nothing is recorded: no Python, and no copies between
-    layouts, which that operator does as it adds biases."""
+    """Layers that run as one operator without gradients: no Python, and no copies between layouts,
+    which that operator makes while it adds biases."""
     host, names = step.timeline.host, step.timeline.names
     named = np.array([name.startswith(_FUSED_LAYER) for name in names] or [False])
     layers = rows & step.inside(named[host.name])

@@ -44,7 +44,7 @@ def detect(step: StepView) -> Detection | None:
     products = [i for i in following if _is_product(step, i)]
     if not products:
         return None
-    # The backward of what reads them: the gradient of a table by a product with the rows.
+    # The backward of operators that read the rows: a table's gradient by a product with them.
     sequences = {int(host.sequence[step.op_records[i].row]) for i in (*made, *following)}
     gone = list(dict.fromkeys([*made, *following]))
     where = step.lines(step.op_records[i] for i in (*made, *following))
@@ -60,7 +60,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _readers(step: StepView, flow: Flow, made: list[int]) -> list[int]:
-    """What reads the rows, through conversions."""
+    """The operations that read the rows, through conversions."""
     found: dict[int, None] = {}
     waiting = list(made)
     while waiting:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
 from boundby.model.assumptions.host import CPU_QUIET, OWN_WORK_SHARE, SPINNING_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
 
@@ -51,11 +51,12 @@ def detect(step: StepView) -> Detection | None:
         or floor > OWN_WORK_SHARE.value * wall
     ):
         return None
-    # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
+    # The minimum for the work and its dispatch; all other time may be waiting, as far as any was
+    # seen.
     needed = floor + len(step.op_records) * (step.machine.overheads.eager_op_ns or 0.0)
     most = min(max(0.0, wall - needed), (main + other) * wall)
-    # Both delays may be the step's, one after the other, or one and the same; and while other
-    # processes are at work, half of what they may have caused would have come about anyway.
+    # Both delays may belong to the step, one after the other, or be the same; and while other
+    # processes run, half of the delays attributed to them would have occurred anyway.
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
     expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
     least = min(expected, 0.5 * main * wall * (1 - theirs))
@@ -69,7 +70,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _delays(seen: HostCounters) -> tuple[float, float]:
-    """The shares of the clean steps in which both threads were ready and had no core."""
+    """The shares of the clean steps in which both threads were runnable and had no core."""
     assert seen.busiest is not None
     return seen.cpu_wait_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
 

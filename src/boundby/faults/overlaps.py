@@ -11,14 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from boundby.model.assumptions.detection import SPECIFIC_FINDINGS
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 
 
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge faults that exclude each other and ask for the same fix: that is a single gain."""
+    """Merge faults that exclude each other and need the same fix: they are a single gain."""
     kept: list[Finding] = []
     for finding in findings:
-        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
+        same = [at for at, first in enumerate(kept) if _has_same_fix(first, finding)]
         if not same:
             kept.append(finding)
             continue
@@ -37,7 +38,7 @@ def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-def _asks_the_same(one: Finding, other: Finding) -> bool:
+def _has_same_fix(one: Finding, other: Finding) -> bool:
     exclude = one.fault in other.excludes or other.fault in one.excludes
     return exclude and bool(one.fixes) and one.fixes[:1] == other.fixes[:1]
 
@@ -45,10 +46,11 @@ def _asks_the_same(one: Finding, other: Finding) -> bool:
 def yielding(
     findings: Sequence[Finding], yields_to: Mapping[str, Collection[str]]
 ) -> list[Finding]:
-    """Each general finding with only what the specific ones leave of it at lines of its own.
+    """Each general finding reduced to what the specific ones leave of it at its own lines.
 
-    `yields_to`: by general fault, the specific ones. What is left counts if it is half of it or has
-    lines that no other names; else the general fault is in `also` of the largest specific one.
+    `yields_to`: by general fault, the specific ones. The rest counts if it is half of the finding
+    or has lines that no specific one names; otherwise the general fault is added to `also` of the
+    largest specific one.
     """
     kept = {finding.fault: finding for finding in findings}
     for fault in list(kept):
@@ -68,7 +70,7 @@ def yielding(
         lines = [line for line in general.where if line not in named]
         saving = general.saving_ns
         left = saving.expected - taken
-        # Lines are in order of time: where the first is taken, little is left at the others.
+        # Lines are in order of time: without the first, little is left at the others.
         others = lines[:1] == general.where[:1] and left > 0
         if others or left >= SPECIFIC_FINDINGS.value * saving.expected:
             kept[fault] = msgspec.structs.replace(

@@ -26,8 +26,9 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.step.model import Edit, StepView
 
-# A length of this or less may be that of anything.
+# A length of at most this may have another meaning.
 _SHORTEST = 8
+_UNTRIMMED = 0.9  # of the longest row and the padding; batches above it are cut to their rows
 
 
 def detect(step: StepView) -> Detection | None:
@@ -36,22 +37,24 @@ def detect(step: StepView) -> Detection | None:
         return None
     packed = 1 - found.share
     trimmed = found.trimmed
-    # Grouped by length in batches, rows of one batch differ by half as much.
-    grouped = trimmed if trimmed < 0.9 else (trimmed + packed) / 2
+    # Within batches of similar lengths, rows differ by half as much.
+    grouped = trimmed if trimmed < _UNTRIMMED else (trimmed + packed) / 2
     return Detection(
         low=_cut(step, found.width, max(trimmed, grouped), hosts=False),
         expected=_cut(step, found.width, grouped),
         high=_cut(step, found.width, packed),
         where=found.where[:4],
         change=f"ids = ids[:, : lengths.max()]  # {found.share:.0%} of the tokens are padding"
-        if trimmed < 0.9
+        if trimmed < _UNTRIMMED
         else f"# batches of rows of like length: {found.share:.0%} of the tokens are padding",
+        # No program is wrong for taking its rows in any order.
+        kind="mistake" if trimmed < _UNTRIMMED else "tuning",
         assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} tokens are usual",
     )
 
 
 def _cut(step: StepView, width: int, left: float, *, hosts: bool = True) -> Edit:
-    """Operators on tensors of that length on a part of it; a loop over it in fewer rounds."""
+    """Operators on a part of the tensors of that length; a loop over it in fewer iterations."""
     times: dict[int, float] = {}
     for index, record in enumerate(step.op_records):
         call = step.call(record)

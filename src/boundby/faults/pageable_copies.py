@@ -37,7 +37,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.simulator import Wait
 
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
-# A value read back is a sync with a few bytes in it, not a copy that is slow.
+# Reading a value back is a sync with a few bytes, not a slow copy.
 _SMALLEST_TO_HOST = 1 << 20
 _LEAST_SHARE = 0.01
 
@@ -67,7 +67,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _copies(step: StepView) -> dict[int, DeviceKind]:
-    """Work that is a pageable copy, and which way it goes."""
+    """The operations that are pageable copies, with their directions."""
     device = step.timeline.device
     pageable = np.array(["Pageable" in name for name in step.timeline.names] or [False])
     found: dict[int, DeviceKind] = {}
@@ -80,7 +80,7 @@ def _copies(step: StepView) -> dict[int, DeviceKind]:
 
 
 def _pinned_ns(step: StepView, kind: DeviceKind, index: int) -> float | None:
-    """The copy's time out of pinned memory; None where the link's rate is not known."""
+    """The copy's time from pinned memory; None if the link's rate is unknown."""
     record = step.op_records[index]
     roof = step.machine.roof(_LINKS[kind])
     if roof is None or record.cost is None:
@@ -94,7 +94,7 @@ def _pinned_ns(step: StepView, kind: DeviceKind, index: int) -> float | None:
 def _waits(step: StepView, copies: list[int]) -> Ints:
     """Waits inside the operators that copy: the call's own, and the sync after it.
 
-    None where the profiled step hardly waited there: a simulation that does is wrong.
+    None if the profiled step hardly waited there: a simulation that does is wrong.
     """
     launches, host = step.launches, step.timeline.host
     around = {step.op_records[index].row for index in copies} - {-1}

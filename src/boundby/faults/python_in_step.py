@@ -36,7 +36,7 @@ from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.user_python import own_lines, own_python
 
-# A line with less than this share of it is not named.
+# A line with a smaller share of it is not named.
 _COUNTS = 0.1
 _MOST_LINES = 3
 
@@ -59,7 +59,8 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _change(step: StepView) -> str:
-    """Preparing batches elsewhere needs a core of its own, which a step on a CPU may not leave."""
+    """The change; preparing batches in another process needs a free core, which a CPU step may not
+    leave."""
     elsewhere = "before the loop" if step.device == "cpu" else "in a DataLoader's workers"
     if step.framework == "jax":
         elsewhere = "in another process, or with jax.random inside the jitted step"
@@ -80,6 +81,7 @@ FAULT = Fault(
     detect=detect,
     yields_to=(
         "files-in-step",
+        "copied-state",
         "rebuilt-tensors",
         "looped-samples",
         "looped-parameters",

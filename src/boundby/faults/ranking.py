@@ -17,14 +17,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.model.run import RunParts
 
-# Of the step or the run, what a mistake costs at least to be put before tuning that saves more.
+# A mistake that costs at least this share of the step or the run comes before tuning that saves
+# more.
 _MATTERS = 0.02
-# Below this share of the step, a finding does not keep a larger batch from being first.
+# A finding that saves a smaller share of the step may come after a larger batch.
 _WORTH_ACTING = 0.01
-# Nor does a mistake that saves less than what is shown as 0.1%.
+# So may a mistake that saves less than what is shown as 0.1%.
 _IS_FOUND = 0.0005
 _MAY_BE_NOTHING = (
     "the range starts at zero, so it may save nothing: it is ranked by its expected saving"
@@ -38,7 +39,8 @@ def ranked(
     run: RunParts | None = None,
     before: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Finding]:
-    """The findings in the order of the headings above. `before`: by fault, what it precedes."""
+    """The findings in the order of the headings above. `before`: by fault, the faults it
+    precedes."""
 
     def share(finding: Finding) -> float:
         expected = finding.saving_ns.expected

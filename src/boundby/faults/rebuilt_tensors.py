@@ -3,7 +3,8 @@
 What it looks for
     Lines of the script that bind tensors or arrays whose values were the same in each of the steps
     that were checked, and that nothing changes afterwards: masks, schedules, constants from
-    lists, tables, data moved to the device again.
+    lists, tables, data moved to the device again. Functions of the script that return such tensors,
+    with all that they run.
 
 Why it costs time
     The operators, and often a Python loop over the values, run in every step for a result that is
@@ -25,7 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows, without_rows
 
-# Lines with less than this share of the step are not named.
+# Lines with a smaller share of the step are not named.
 _COUNTS = 0.005
 _MOST_LINES = 6
 
@@ -39,12 +40,15 @@ def detect(step: StepView) -> Detection | None:
     if not lines:
         return None
     rows = rows_at(step, lines)
-    names = [name for one in step.evidence.rebuilt if one.where == lines[0] for name in one.names]
+    known = {one.where: one for one in step.evidence.rebuilt}
+    names = known[lines[0]].names
+    # What calls a function that makes them is where its result is to be kept.
+    places = dict.fromkeys(place for line in lines for place in (line, known[line].called_at))
     return Detection(
         low=without_rows(step, rows, 0.2),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
-        where=lines[:_MOST_LINES],
+        where=[place for place in places if place][:_MOST_LINES],
         change=f"# before the loop, once: {', '.join(names[:3])}",
         assumes="the values are the same in all steps, as in the steps checked",
     )

@@ -35,7 +35,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
 from boundby.model.assumptions.host import COMPILED_CALL_NS
 from boundby.model.assumptions.savings import BREAK_CALLS, COMPILED_PYTHON_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
@@ -67,14 +67,14 @@ def detect(step: StepView) -> Detection | None:
         where=_where(step, breaks),
         change=_AGAIN
         if any(seen.compiler_ns) or seen.compiled_again
-        else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
+        else "model = torch.compile(model, fullgraph=True)  # and fix what it names",
         assumes=_assumes(step, count),
         evidence="; ".join(_reasons(step)),
     )
 
 
 def _where(step: StepView, resumed: list[str]) -> list[str]:
-    """Where it is compiled, what is compiled again, and where it breaks."""
+    """The compiled functions, what is compiled again, and where the graph breaks."""
     seen = step.host_counters
     breaks = [line for line, _ in seen.graph_break_lines] or resumed
     again: list[str] = []
@@ -85,7 +85,7 @@ def _where(step: StepView, resumed: list[str]) -> list[str]:
 
 
 def _reasons(step: StepView) -> Iterator[str]:
-    """In the compiler's words."""
+    """The reasons, as the compiler states them."""
     seen = step.host_counters
     for one in seen.compiled_again[:2] if any(seen.compiler_ns) or seen.gave_up_compiling else ():
         why = f": {one.reason}" if one.reason else ""
@@ -97,7 +97,7 @@ def _reasons(step: StepView) -> Iterator[str]:
 
 
 def _breaks(step: StepView) -> tuple[list[str], int]:
-    """The lines at which compiled code breaks, and how often a step resumes after a break."""
+    """The lines of graph breaks, and how often a step resumes after a break."""
     timeline = step.timeline
     host = timeline.host
     resumed = [_RESUMED.match(name) for name in timeline.names]
@@ -112,7 +112,7 @@ def _breaks(step: StepView) -> tuple[list[str], int]:
     if lines:
         return sorted(lines, key=lambda line: -lines[line]), sum(lines.values())
     if not step.host_counters.graph_breaks:
-        # Several compiled functions in a step are no fault: only the compiler knows of breaks.
+        # Several compiled functions in a step are no fault: only the compiler reports breaks.
         return [], 0
     named = (_REGION.match(timeline.names[name]) for name in np.unique(host.name))
     frames = {found["frame"] for found in named if found}

@@ -1,4 +1,4 @@
-"""Evaluation records gradients that nobody computes.
+"""Evaluation records an autograd graph that no backward uses.
 
 What it looks for
     Calls of a model in evaluation mode between training steps, with gradients enabled, that no
@@ -24,15 +24,15 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.savings import RECORDED_EVALUATION
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 
 def detect(step: StepView) -> Detection | None:
     found = step.run.part("eval") if step.run is not None else None
-    # What the evidence of a step shows of it is `no-grad-missing`.
+    # If the evidence of a step shows it, `no-grad-missing` is reported.
     if found is None or not found.recorded_ns or step.evidence.unused_graphs:
         return None
     low, expected, high = (share * found.recorded_ns for share in RECORDED_EVALUATION.low_to_high)
@@ -45,14 +45,9 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-FAULT = Fault(
+FAULT = Fault.of_run(
     id="recorded-evaluation",
     title="Evaluation records gradients",
-    kind="mistake",
-    group="overhead",
     document=__doc__,
     detect=detect,
-    stage=Stage.HOST,
-    combines=False,
-    relative_to="run",
 )

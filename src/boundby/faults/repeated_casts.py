@@ -48,7 +48,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def casts_of_weights(step: StepView) -> tuple[list[int], list[int]]:
-    """Casts of parameters on their way in, and of gradients on their way out."""
+    """Casts of parameters before their use, and of their gradients."""
     flow = step.flow
     if flow is None:
         return [], []

@@ -16,15 +16,16 @@ from boundby.step.model import StepView
 
 
 class Repeats(NamedTuple):
-    """Works that are not needed without the repetition, and by how much others are too large."""
+    """Operations that are not needed without the repetition, and by how much others are too
+    large."""
 
     gone: frozenset[int] = frozenset()
     larger: Mapping[int, int] = MappingProxyType({})
 
 
 def repeats(step: StepView, heads: dict[tuple[int, int], int]) -> Repeats:
-    """Copies that repeat what attention reads (so many heads of so many tokens), the sums of their
-    gradients, and the casts between them and the products."""
+    """Copies that repeat attention's inputs (number of heads by number of tokens), the sums of
+    their gradients, and the casts between them and the products."""
     wide: dict[tuple[int, ...], int] = {}
     gone: dict[int, int] = {}
     for index, record in enumerate(step.op_records):
@@ -64,7 +65,7 @@ def _casts(step: StepView, gone: dict[int, int]) -> dict[int, int]:
 
 
 def _times(source: Tensor) -> int:
-    """How often each element of it is read: along a dimension that takes no step in memory."""
+    """How often each element is read: along a dimension with a stride of 0."""
     times = 1
     for size, stride in zip(source.shape, source.strides or (), strict=False):
         times *= size if stride == 0 else 1
@@ -72,6 +73,6 @@ def _times(source: Tensor) -> int:
 
 
 def _heads(tensor: Tensor) -> tuple[int, int]:
-    """How many heads, of how many tokens, where the last two dimensions are tokens and width."""
+    """The numbers of heads and tokens, if the last two dimensions are tokens and width."""
     tokens, width = tensor.shape[-2:]
     return tensor.elements // (tokens * width or 1), tokens

@@ -7,7 +7,7 @@ What it looks for
 Why it costs time
     With `create_graph=True` every operator of the backward makes an autograd node, every gradient
     is copied instead of being handed over, and a leaf and its gradient form a cycle that holds all
-    memory until the gradient is set to None: for ever where that is an input's. The system then
+    memory until the gradient is set to None: forever if it is an input's gradient. The system then
     provides new memory in every step. `retain_graph=True` keeps the memory of activations.
 
 What to change
@@ -41,8 +41,8 @@ def detect(step: StepView) -> Detection | None:
     creates = any(one.create for one in found)
     nodes_ns = _nodes_ns(step) if creates else 0.0
     pages, grown = pages_a_step(step), kept_a_step(step)
-    # What a process grows by in every step nothing but the graph holds; the other pages may be
-    # handed out without it as well.
+    # The graph alone holds the memory by which the process grows in every step; the other pages may
+    # be allocated without it too.
     likely, most = pages_ns(step, (pages + grown) / 2), pages_ns(step, pages)
     copies = Edit.remove(_copies(step)) if creates else Edit()
     return Detection(
@@ -56,7 +56,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _nodes_ns(step: StepView) -> float:
-    """What recording the operators of the backward takes."""
+    """The time of recording the operators of the backward."""
     host, overheads = step.timeline.host, step.machine.overheads
     each = NODE_NS.value
     if overheads.trained_op_ns is not None and overheads.eager_op_ns is not None:
@@ -67,7 +67,7 @@ def _nodes_ns(step: StepView) -> float:
 
 
 def _copies(step: StepView) -> list[int]:
-    """Gradients that are copied where they are accumulated, instead of being handed over."""
+    """Gradients that are copied when they are accumulated, instead of being moved."""
     inside = step.within("AccumulateGrad")
     return [
         index

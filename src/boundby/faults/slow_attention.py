@@ -42,7 +42,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
-# Where dropout, `is_causal` and a bias stand in each forward.
+# The places of dropout, `is_causal` and the bias in each forward's arguments.
 _FORWARD: dict[str, tuple[str, int, int, int | None]] = {
     "aten::_scaled_dot_product_flash_attention": ("flash", 3, 4, None),
     "aten::_scaled_dot_product_efficient_attention": ("efficient", 5, 6, 3),
@@ -130,7 +130,8 @@ def _groups(step: StepView) -> list[_Calls]:
 
 
 def _timed(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
-    """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
+    """The time of the fastest other kernel at these shapes, relative to this one's; None if
+    unknown."""
     loose = any(is_loose(step.op_records[index]) for index in calls.op_records)
     own = step.timings.ns(_exercise(calls, calls.backend, loose=loose))
     times = {name: step.timings.ns(_exercise(calls, name, loose=loose)) for name in _FIXES}
@@ -173,7 +174,7 @@ def _bias(call: OpCall) -> Tensor | None:
 
 
 def _from_roof(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
-    """Without a timing: memory-efficient attention far under what flash attention reaches."""
+    """Without a benchmark: memory-efficient attention far below what flash attention reaches."""
     query = calls.call.tensors[0]
     rate = step.machine.rate(f"matmul.{query.dtype}")
     op_records = [step.op_records[index] for index in calls.op_records]

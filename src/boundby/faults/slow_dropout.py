@@ -35,7 +35,7 @@ from boundby.model.assumptions.savings import SHORT_MASKS_LEFT
 from boundby.step.model import Edit, StepView
 
 _DRAWS = "aten::bernoulli_"
-# Of the step: what is less is not worth a dropout of one's own.
+# A smaller share of the step is not worth a custom dropout.
 _WORTHWHILE = 0.02
 # Written and read by the comparison, and by the cast to float32.
 _MORE_BYTES = 8
@@ -66,7 +66,8 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _left_ns(step: StepView, index: int, left: float | None) -> float:
-    """What drawing a mask takes then: a share of what it does, or what drawing the words does."""
+    """The remaining time to draw a mask: a share of the present one, or the time to draw the
+    words."""
     record = step.op_records[index]
     call = step.call(record)
     if left is not None or call is None or not call.tensors:
@@ -89,5 +90,5 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     fixes=(dropout.SHORT_MASKS,),
-    excludes=("unfused-operators", "far-from-roof"),  # compiled code draws masks of its own
+    excludes=("unfused-operators", "far-from-roof"),  # compiled code draws its own masks
 )

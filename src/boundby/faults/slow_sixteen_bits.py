@@ -37,7 +37,8 @@ _FLOAT32 = "matmul.float32"
 _SIXTEEN_BITS = ("matmul.bfloat16", "matmul.float16")
 _HALF = ("bfloat16", "float16")
 _WIDE = in_dtype("float32")
-# How much longer than that products take, and whether casts go with it: the worst, expected, best.
+# How much longer than the roofline products take, and whether casts are removed too: worst,
+# expected, best.
 _CASES = ((1.25, False), (1.0, True), (0.9, True))
 
 
@@ -87,7 +88,7 @@ def _widened(step: StepView, products: set[int], near: float, casts: list[int]) 
 
 
 def _from_roofs(step: StepView, record: OpRecord) -> float:
-    """Without a timing: as far above the new roof as above the old one; twice the bytes."""
+    """Without a benchmark: as far above the new roofline as above the old one; twice the bytes."""
     flops = record.cost.flops if record.cost is not None else {}
     unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
     if record.bound == "memory" or unit is None:
@@ -97,7 +98,7 @@ def _from_roofs(step: StepView, record: OpRecord) -> float:
 
 
 def _is_cast(step: StepView, record: OpRecord) -> bool:
-    """From float32 to sixteen bits or back, as autocast does it."""
+    """Whether it casts between float32 and 16 bits, as autocast does."""
     call = step.call(record)
     if call is None or not record.name.endswith("::copy_") or len(call.tensors) < 2:
         return False
@@ -106,7 +107,7 @@ def _is_cast(step: StepView, record: OpRecord) -> bool:
 
 
 def _is_between(step: StepView, record: OpRecord) -> bool:
-    """What is no product and has sixteen bits; an optimizer too, where the weights have."""
+    """Operations that are no products and use 16 bits; the optimizer too, if the weights do."""
     call = step.call(record)
     return (
         call is not None

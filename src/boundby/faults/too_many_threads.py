@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import threads
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 
@@ -30,10 +30,10 @@ def detect(step: StepView) -> Detection | None:
     threads, cores = settings.threads, settings.cores
     if not threads or not cores or threads <= cores:
         return None
-    # All but waiting for data, and for a core: that is what too many threads do.
+    # The time without waits for data and for a core, which too many threads cause.
     spent = step.wall_ns - step.account.overhead.parts.get("data", 0.0)
-    # Work that is divided among more threads than cores is at best done as fast. Measured with two
-    # cores on three models: 0.11 to 0.39 of the step with four threads, 0.70 to 0.88 with sixteen.
+    # With more threads than cores, the same work is at best as fast. Measured with two cores on
+    # three models: 0.11 to 0.39 of the step with four threads, 0.70 to 0.88 with sixteen.
     lost = 1 - cores / threads
     return Detection.of_saving(
         Estimate(low=0.0, expected=lost**2 * spent, high=lost * spent),

@@ -54,8 +54,8 @@ from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.model import Edit, HostTime, StepView
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
-# Kernels from this size on tell how fast single passes over memory run in this step.
-_TELLING_BYTES = 4e6
+# Kernels of at least this size show how fast passes over memory run in this step.
+_LARGE_PASS_BYTES = 4e6
 # Normalized row by row.
 _BY_ROWS = ("layer_norm", "rms_norm", "softmax")
 
@@ -69,7 +69,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     middle, slow = _pass_efficiency(step)
     turned = layout_copies.compiled_times(step)
-    # The compiler pads products and turns convolutions, whatever their code says.
+    # The compiler pads products and changes the layout of convolutions, also of small ones.
     products = turned | wasted_tiles.padded_times(step)
     left = graph_break_rows(step).outside
     turned, products = (
@@ -77,7 +77,7 @@ def detect(step: StepView) -> Detection | None:
         for times in (turned, products)
     )
     if step.device == "cpu":
-        # In a step a CPU's pace is another one than alone.
+        # A CPU's speed inside a step differs from that of a benchmark.
         turned = {index: max(ns, step.op_records[index].ns) for index, ns in turned.items()}
     costs = launch_costs(step)
     costliest = sorted(
@@ -85,9 +85,9 @@ def detect(step: StepView) -> Detection | None:
         key=lambda chain: -sum(step.op_records[index].ns for index in chain.op_records),
     )
     return Detection(
-        low=_fused(step, chains, slow, turned, costs[0], _stays_all),
-        expected=_fused(step, chains, middle, products, costs[1], _stays_of_arithmetic),
-        high=_fused(step, chains, 1.0, products, costs[2], _stays_at_best),
+        low=_fused(step, chains, slow, turned, costs[0], _all_remains),
+        expected=_fused(step, chains, middle, products, costs[1], _arithmetic_remains),
+        high=_fused(step, chains, 1.0, products, costs[2], _remains_at_best),
         where=step.lines(
             step.op_records[index] for chain in costliest for index in chain.op_records
         )[:3],
@@ -97,15 +97,15 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _pass_efficiency(step: StepView) -> tuple[float, float]:
-    """How near this step's own pointwise kernels come to a plain copy, half and a quarter of their
-    bytes: the middle, the slow."""
+    """The speed of this step's pointwise kernels relative to a plain copy, at the middle and the
+    slow end: of half and of a quarter of their bytes."""
     seen = [
         (copy / record.ns, record.cost.bytes)
         for record in step.op_records
         if record.op_class == "elementwise"
         and record.phase != Phase.OPTIMIZER
         and record.cost is not None
-        and record.cost.bytes >= _TELLING_BYTES
+        and record.cost.bytes >= _LARGE_PASS_BYTES
         and record.ns > 0
         and (copy := step.machine.copy_ns(record.cost.bytes))
     ]
@@ -119,17 +119,18 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
     )
 
 
-# On a CPU arithmetic stays when its traffic goes: how long a fused chain takes at least.
-Stays = Callable[[StepView, Chain], float]
+# On a CPU the arithmetic remains without its memory traffic: the minimum time of a fused chain.
+Remaining = Callable[[StepView, Chain], float]
 
 
-def _stays_all(step: StepView, chain: Chain) -> float:
-    """Compiled steps of small models were seen to take as long as eager ones, and longer."""
+def _all_remains(step: StepView, chain: Chain) -> float:
+    """Compiled steps of small models took as long as eager ones, and longer."""
     return sum(step.op_records[index].ns for index in chain.op_records)
 
 
-def _stays_of_arithmetic(step: StepView, chain: Chain) -> float:
-    """What each takes beyond its traffic; generated code is no better at that than a library."""
+def _arithmetic_remains(step: StepView, chain: Chain) -> float:
+    """The time of each operation beyond its memory traffic; generated code is no faster at that
+    than a library."""
     op_records = [step.op_records[index] for index in chain.op_records]
     beyond = [
         record.ns - (step.machine.memory_ns(record.cost) or 0.0 if record.cost else 0.0)
@@ -138,7 +139,7 @@ def _stays_of_arithmetic(step: StepView, chain: Chain) -> float:
     return max(*(record.ns for record in op_records), sum(max(0.0, ns) for ns in beyond))
 
 
-def _stays_at_best(step: StepView, chain: Chain) -> float:
+def _remains_at_best(step: StepView, chain: Chain) -> float:
     return 0.5 * max(step.op_records[index].ns for index in chain.op_records)
 
 
@@ -148,7 +149,7 @@ def _fused(
     efficiency: float,
     products: dict[int, float],
     launch_ns: float,
-    stays: Stays,
+    stays: Remaining,
 ) -> Edit:
     op_ns = dict(products)
     gone = []
@@ -164,8 +165,8 @@ def _fused(
     unfusible = frozenset(products)
     edit = Edit(op_ns=op_ns, unfusible=unfusible)
     if step.device == "cpu":
-        return edit if stays is _stays_all else edit + Edit.scale_launches(gone, 0.0)
-    doubt = COMPILED_HOST_SPREAD.value * ((stays is _stays_all) - (stays is _stays_at_best))
+        return edit if stays is _all_remains else edit + Edit.scale_launches(gone, 0.0)
+    doubt = COMPILED_HOST_SPREAD.value * ((stays is _all_remains) - (stays is _remains_at_best))
     host = (1 + doubt) * compiled_host_ns(step, gone, launch_ns)
     edit += Edit.save_host(HostTime(before_ns=step.launches.host_ns - host))
     for chain in chains:
@@ -173,22 +174,22 @@ def _fused(
     return edit
 
 
-def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Stays) -> float:
-    """One kernel for a chain's traffic, functions and random numbers, and those that reduce beside
-    it.
+def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Remaining) -> float:
+    """The time of one kernel for a chain's traffic, functions and random numbers, and of its
+    reductions.
 
-    Numbers are made while others wait for memory, at best; functions are computed so too, unless
-    each row has to be there in whole before they can. At worst what is summed up over the rows is
-    written for a kernel of its own.
+    At best, random numbers are computed while other threads wait for memory; so are functions,
+    unless each row must be complete before they can start. At worst, what is summed over the rows
+    is written for another kernel.
     """
     machine = step.machine
-    apart = _summed_apart_bytes(step, chain) if stays is _stays_all else 0.0
+    apart = _summed_apart_bytes(step, chain) if stays is _all_remains else 0.0
     copy, chance = machine.copy_ns(chain.bytes + apart), _chance_ns(step, chain)
     if copy is None:
         return math.inf
     traffic, functions = copy / efficiency, _functions_ns(step, chain)
     reduced = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
-    if stays is _stays_at_best:
+    if stays is _remains_at_best:
         return reduced + max(traffic, functions, chance)
     names = [step.op_records[index].name for index in chain.op_records]
     by_rows = any(part in name for name in names for part in _BY_ROWS)
@@ -203,7 +204,8 @@ def _functions_ns(step: StepView, chain: Chain) -> float:
 
 
 def _summed_apart_bytes(step: StepView, chain: Chain) -> float:
-    """What a normalization's weights get their gradients from, in float32, written and read."""
+    """The bytes from which a normalization's weights get their gradients, in float32, written and
+    read."""
     calls = [
         step.call(step.op_records[index])
         for index in chain.op_records
@@ -213,7 +215,7 @@ def _summed_apart_bytes(step: StepView, chain: Chain) -> float:
 
 
 def _chance_ns(step: StepView, chain: Chain) -> float:
-    """Arithmetic for the random numbers of a chain: generated code makes each on its own."""
+    """The arithmetic of a chain's random numbers: generated code makes each one separately."""
     rate = step.machine.rate("vector.float32")
     numbers = 0
     for index in chain.op_records:

@@ -42,7 +42,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
 _MARK = re.compile(r"Optimizer\.step#(\w+)\.step")
-# Of torch's own: those with a fused form, and those without.
+# torch's optimizers: those with a fused form, and those without.
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "SparseAdam")
 _FEWEST_PARAMETERS = 1_000
@@ -113,16 +113,16 @@ def detect(step: StepView) -> Detection | None:
 
 
 def class_of(step: StepView) -> str | None:
-    """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
+    """The optimizer's class as the framework marks its steps: `Optimizer.step#AdamW.step`."""
     marks = (_MARK.search(name) for name in step.timeline.names)
     names = dict.fromkeys(found[1] for found in marks if found)
     return next(iter(names)) if len(names) == 1 else None
 
 
 def _rules(known: str | None) -> tuple[_Rule, ...]:
-    """The ways in which an optimizer of this class may update, the first that fits counts."""
+    """The ways in which an optimizer of this class may update; the first that fits counts."""
     by_class = {"Adagrad": (_ADAGRAD,), "SGD": (_MOMENTUM, _SGD)}
-    # A class of the user's own may be an Adam; operators of SGD alone occur in any optimizer.
+    # A user's own class may be an Adam; operators of SGD alone occur in any optimizer.
     return by_class.get(known or "", (_ADAM,))
 
 
@@ -131,10 +131,10 @@ def _follows(op_records: list[OpRecord], rule: _Rule) -> bool:
 
 
 def _updated(step: StepView, op_records: list[OpRecord], rule: _Rule) -> tuple[Tensor, ...]:
-    """The parameters that the step updates: those of its last update.
+    """The parameters that the step updates: those of its last operation.
 
-    That is addcdiv; in SGD an addition in place, where the one that follows a product in place
-    updates the momentum.
+    That is addcdiv; in SGD an in-place addition, where the one after an in-place product updates
+    the momentum.
     """
     is_sgd = rule.benchmark == "sgd"
     last = "add_" if is_sgd else "addcdiv"
@@ -157,7 +157,7 @@ def _updated(step: StepView, op_records: list[OpRecord], rule: _Rule) -> tuple[T
 
 
 def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
-    """A few kernels take all of the optimizer's time, and the host issues only those."""
+    """The edit: a few kernels take all of the optimizer's time, and the host issues only those."""
     before = sum(record.ns for _, record in mine)
     kept = mine[: FUSED_OPTIMIZER_LAUNCHES.value]
     op_ns = {index: 0.0 for index, _ in mine}
@@ -167,7 +167,7 @@ def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
         return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step, len(mine)))
     ops = [index for index, _ in mine]
     spent = float(step.launches.host_ns[step.actions_of(ops)].sum())
-    # What is left: looking at every parameter in Python, as the fused form does too.
+    # What remains: looking at every parameter in Python, as the fused form also does.
     left = min(spent, OPTIMIZER_HOST_LEFT.value * spent + len(kept) * eager)
     return Edit.set_time(op_ns) + Edit.scale_launches(ops, 0.0) + Edit.add_host([kept[0][0]], left)
 
@@ -182,8 +182,8 @@ def _dispatch_saving_ns(step: StepView, count: int) -> float:
 
 
 def _dispatch_ns(step: StepView) -> float | None:
-    """What the optimizer's clean phase takes beside its operators, as the step is before any of
-    them is imagined away; None where that was not timed."""
+    """The time of the optimizer's clean phase besides its operators, before any edit; None if that
+    was not measured."""
     phase = step.phases.get("optimizer")
     if phase is None:
         return None

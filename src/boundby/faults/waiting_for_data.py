@@ -33,12 +33,12 @@ from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
 from boundby.model.assumptions.host import AWAKE_SHARE, CORE_MOVE_NS, CORES_FULL, CPU_WAIT_LIMIT
 from boundby.model.assumptions.savings import MORE_WORKERS_LEFT, READY_BATCH_LEFT
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import interpreted, loaded_ns
 
-# What is left of a loop over values once it is an operator on all of them.
+# The remaining share of a loop over values after it becomes an operator on all of them.
 _LEFT_OF_LOOPS = 0.05
 _WITHOUT_LOOPS = "  # and make samples with tensor operators, not in Python loops"
 _COUNTS = 0.1  # share of the wait; lines and loops with less are not named
@@ -57,7 +57,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     cores = step.host_counters.cores
     rest = max(1.0, step.wall_ns - waited)
-    # One worker makes a batch as fast as the script did: enough where the step takes as long.
+    # One worker makes a batch as fast as the script did: enough if the step takes as long.
     wanted = math.ceil(max(waited, _made_ns(step)) / rest)
     workers = (
         min(max(wanted, spare_workers(cores)), most_workers(cores)) if cores else _USUAL_WORKERS
@@ -102,7 +102,7 @@ def _loader(step: StepView, workers: int) -> str:
 
 
 def _more(step: StepView, workers: int) -> str:
-    """As many as there are cores; past that they can only wait, for a disk, more at a time."""
+    """As many workers as there are cores; more can only wait for a disk, more of them at a time."""
     cores, have = step.host_counters.cores or workers, step.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
     return f"{_loader(step, wanted)}  # {_instead_of(have)}"
@@ -118,7 +118,7 @@ def _instead_of(workers: int) -> str:
 
 
 def _is_full(step: StepView) -> bool:
-    """Whether the script and what it has started keep all of its cores busy, or others do."""
+    """Whether the script and its processes, or other programs, use all cores."""
     seen = step.host_counters
     if seen.cpu_wait_share > CPU_WAIT_LIMIT.value:
         return True
@@ -128,18 +128,18 @@ def _is_full(step: StepView) -> bool:
 
 
 def _made_ns(step: StepView) -> float:
-    """What making a batch takes the host, where the replay knows."""
+    """The host's time to make a batch, if the simulation knows it."""
     return float(step.launches.data_ns.sum())
 
 
 def _shortest_steps(
     step: StepView, waited: float, workers: int, cheaper: float = 0.0
 ) -> tuple[float, float, float]:
-    """What a step takes at least, at worst, as expected and at best: batches come no faster.
+    """The minimum step time: worst, expected, best; batches are not needed faster.
 
-    On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
-    that threads do now, waiting for each other included; the step's own work on all cores and the
-    batch on one; the step's work on one of them. And who shares a core is held up.
+    On a CPU the present work remains, and the number of cores limits it. Worst: all present thread
+    time, waits included. Expected: the step's own work on all cores and the batch on one. Best: the
+    step's work on one of them. Sharing a core slows the step further.
     """
     supply = max(0.0, max(waited, _made_ns(step)) - cheaper) / workers
     seen = step.host_counters
@@ -160,7 +160,7 @@ def _shortest_steps(
     worst = busy if np.isfinite(busy) else usual
     others = seen.cpu_wait_share > CPU_WAIT_LIMIT.value
     crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
-    longest, likely = _held_up(rest, batch, crowded, seen.cores)
+    longest, likely = _slowdown_beside_worker(rest, batch, crowded, seen.cores)
     return (
         max(supply, worst / seen.cores, longest),
         max(supply, usual / seen.cores, likely),
@@ -169,17 +169,19 @@ def _shortest_steps(
 
 
 def _crowded(record: float, rest: float, cores: int) -> float:
-    """The share of a step's own time in which its threads have every core."""
+    """The share of a step's own time in which its threads use every core."""
     return min(1.0, max(0.0, record / rest - (cores - 1)))
 
 
-def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[float, float]:
-    """A step on a CPU beside a worker that makes the next batch: at worst, and as expected.
+def _slowdown_beside_worker(
+    rest: float, batch: float, crowded: float, cores: int
+) -> tuple[float, float]:
+    """The slowdown of a CPU step beside a worker that makes the next batch: worst and expected.
 
-    What the worker takes from one of the step's threads, while they have all cores, all of them
-    wait for, until the system has moved them: a step of 168 ms on both of two cores with batches of
-    23 took 191 ms without workers, 196 with one and 194 with two; with batches of 182 it took 350,
-    279 and 279. A thread that shares its core has half of it.
+    What the worker takes from one of the step's threads, while they use all cores, delays all of
+    them until the system has moved them: a step of 168 ms on both of two cores with batches of 23
+    ms took 191 ms without workers, 196 with one and 194 with two; with batches of 182 ms it took
+    350, 279 and 279. A thread that shares its core has half of it.
     """
     until_moved = min(batch, CORE_MOVE_NS.value) * (1 - 1 / cores)
     likely = rest + crowded * (until_moved + batch / cores)
@@ -187,12 +189,12 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
 
 
 def _shorter(step: StepView, left: float) -> Edit:
-    """Of the time for a batch, a part is left."""
+    """The edit after which a part of the time for a batch remains."""
     return Edit.save_host(step.data_wait * (1 - min(1.0, left)))
 
 
 def _making(step: StepView, waited: float, known: list[str]) -> list[str]:
-    """The lines that making samples takes longest at."""
+    """The lines that take longest to make samples."""
     by_line = {row.where: row.parts.get("data", 0.0) for row in step.line_rows}
     ranked = sorted(by_line, key=lambda line: -by_line[line])
     least = _COUNTS * waited

@@ -33,9 +33,9 @@ from boundby.step.op_variants import padded, timed_ratio
 
 _TILE = 8  # elements; documented for tensor cores
 _PADDED = 64  # proposed multiple
-_LARGE = 256  # longer extents only; padding costs shorter ones too much
-_VOCABULARY = 8192  # from here on an extent is called a vocabulary
-# Where each product takes its two matrices; of `linear`, the second is transposed.
+_LARGE = 256  # shorter dimensions are left out: padding costs them too much
+_VOCABULARY = 8192  # dimensions at least this large are called a vocabulary
+# The two matrices of each product; of `linear`, the second is transposed.
 _OPERANDS = {
     "aten::mm": (0, 1),
     "aten::bmm": (0, 1),
@@ -66,12 +66,13 @@ def detect(step: StepView) -> Detection | None:
 
 
 def padded_times(step: StepView) -> dict[int, float]:
-    """What the odd products would take with padded dimensions, by work."""
+    """The times of the odd products with padded dimensions, by operation."""
     return _times(step, _odd_products(step), WHOLE_TILE_SHARE.value)
 
 
 def _odd_products(step: StepView) -> dict[int, set[int]]:
-    """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
+    """Slow products in 16-bit types, each with its large dimensions that are no multiple of a
+    tile."""
     odd: dict[int, set[int]] = {}
     for index, record in enumerate(step.op_records):
         call = step.call(record)
@@ -88,9 +89,10 @@ def is_product(call: OpCall) -> bool:
 
 
 def odd_extents(call: OpCall) -> set[int]:
-    """The large dimensions that fit no tile, of those along which a product's matrices lie dense.
+    """The large dimensions that are no multiple of a tile, along which a product's matrices are
+    dense.
 
-    Rows of such a length start anywhere in memory; how many rows there are is of no matter.
+    Rows of such a length start at unaligned addresses; the number of rows does not matter.
     """
     operands = _operands(call)
     if operands is None or operands[0].dtype not in ("bfloat16", "float16"):
@@ -108,7 +110,7 @@ def _operands(call: OpCall) -> tuple[Tensor, Tensor] | None:
 
 
 def _columns(call: OpCall, operands: tuple[Tensor, Tensor]) -> int:
-    """Those of the result, which is dense along them."""
+    """The columns of the result, which is dense along them."""
     return operands[1].shape[-2 if call.name == "aten::linear" else -1]
 
 
@@ -123,7 +125,7 @@ def _dense_extent(matrix: Tensor) -> int | None:
 
 
 def _word(step: StepView, odd: dict[int, set[int]], wanted: int) -> str:
-    """What people call the dimension: the last one of a linear layer has a name."""
+    """A name for the dimension: the last one of a linear layer has one."""
     calls = [call for index in odd if (call := step.call(step.op_records[index])) is not None]
     made = {
         _columns(call, operands)
@@ -136,7 +138,8 @@ def _word(step: StepView, odd: dict[int, set[int]], wanted: int) -> str:
 
 
 def _times(step: StepView, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
-    """Timed with padded dimensions where the device is at hand; else from the roof."""
+    """Benchmarked with padded dimensions if the device is available; otherwise from the
+    roofline."""
     op_ns = {}
     for index, extents in odd.items():
         record = step.op_records[index]

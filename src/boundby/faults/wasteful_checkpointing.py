@@ -51,7 +51,7 @@ def detect(step: StepView) -> Detection | None:
     if step.device == "cpu" and _fits_in_host_memory(step, kept):
         return Detection(
             low=Edit.set_time(dict.fromkeys(products, 0.0)),
-            # The second forward's Python and dispatch go too: no device hides them.
+            # The second forward's Python and dispatch disappear too: no device hides them.
             expected=without_rows(step, again),
             high=without_rows(step, again),
             where=step.lines(step.op_records[index] for index in mine)[:2],
@@ -63,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
     if free is not None and kept < free:
         worst, expected, best = some, everything, everything
     elif free is None:
-        # The memory is not known: keeping the products' results is what most can afford.
+        # The memory is unknown: keeping the products' results is usually affordable.
         worst = {index: 0.5 * step.op_records[index].ns for index in products}
         expected, best = some, everything
     elif _written(step, products) < free:
@@ -81,19 +81,19 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _free_bytes(step: StepView) -> float | None:
-    """Memory that the step leaves unused; None where it is not known."""
+    """Memory that the step leaves unused; None if unknown."""
     peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     return USABLE_MEMORY.value * total - peak if peak and total else None
 
 
 def _fits_in_host_memory(step: StepView, kept: float) -> bool:
-    """On a CPU no peak is known, only how much memory the host has."""
+    """On a CPU no peak is known, only the host's memory."""
     total = step.machine.memory_bytes
     return total is not None and kept < HOST_MEMORY_SHARE.value * total
 
 
 def _written(step: StepView, op_records: list[int]) -> float:
-    """What would have to be kept instead: the results of what is computed again."""
+    """What would be kept instead: the results of the recomputed operations."""
     return sum(
         cost.bytes_written for i in op_records if (cost := step.op_records[i].cost) is not None
     )

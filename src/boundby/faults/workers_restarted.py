@@ -22,9 +22,9 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.savings import PERSISTENT_WORKERS_LEFT
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 _LEAST_SHARE = 0.01  # of the run; less is not reported
@@ -48,14 +48,9 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-FAULT = Fault(
+FAULT = Fault.of_run(
     id="workers-restarted",
     title="Data workers are restarted every epoch",
-    kind="mistake",
-    group="overhead",
     document=__doc__,
     detect=detect,
-    stage=Stage.HOST,
-    combines=False,
-    relative_to="run",
 )

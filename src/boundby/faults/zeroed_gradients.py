@@ -37,7 +37,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
 _ZEROING = ("zero_grad",)
-# A `zero_grad` of torch's, as torch marks it or as a profiler names its Python.
+# torch's `zero_grad`, as torch marks it or as a profiler names its Python function.
 _TORCHS = re.compile(r"^Optimizer\.zero_grad#|(?:^|/)torch/")
 _ACCUMULATING = ("AccumulateGrad",)
 _FILLS = ("fill_", "zero_", "_foreach_zero_", "Memset")
@@ -48,7 +48,7 @@ def detect(step: StepView) -> Detection | None:
     fills = _inside(step, _ZEROING, _FILLS)
     if not fills:
         return None
-    # Under accumulation each gradient is added to several times for one zeroing.
+    # With gradient accumulation, each gradient is added to several times per zeroing.
     added = _inside(step, _ACCUMULATING, _ADDITIONS)[: _zeroed(step, fills)]
 
     def kept(left: float) -> dict[int, float]:
@@ -73,7 +73,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _inside(step: StepView, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
-    """Work of these names inside events of those, in order of issue."""
+    """Operations of these names inside events of those, in order of issue."""
     within = step.within(*around)
     found = [
         index
@@ -84,7 +84,7 @@ def _inside(step: StepView, around: tuple[str, ...], names: tuple[str, ...]) -> 
 
 
 def _by_the_script(step: StepView, fills: list[int]) -> bool:
-    """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
+    """Whether the script's own code zeroes, in a `zero_grad` without torch's argument."""
     timeline = step.timeline
     zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
     around = nearest(timeline.host.parent, zeroing[timeline.host.name])

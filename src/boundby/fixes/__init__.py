@@ -1,7 +1,8 @@
-"""Changes to a running program: what a user would write into a script, without touching it.
+"""Changes to a running program: what a user would write into a script, without editing it.
 
 One file per kind of change. `FIXES` lists all of them; each fault names those that remove it.
-Nothing heavy is imported: all this is loaded before the script, which may set how torch is loaded.
+Nothing heavy is imported: this is loaded before the script, which may set options for the import of
+torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How torch asks for memory, of the device and of the system."""
+"""How torch allocates memory, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from boundby.fixes.fix import Fix
 
 _SETTING = "expandable_segments:True"
-# A new name and an old one: which of them comes first differs from place to place in torch.
+# A new name and an old one; torch does not check them in the same order everywhere.
 _NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _SET_ALREADY = re.compile(r"(^|,)\s*expandable_segments\s*:\s*\w+")
 
 
 def growing_segments(environment: Mapping[str, str]) -> dict[str, str]:
-    """Beside what a user has set: under a name that is not set, what the other says."""
+    """The setting added to the user's; a name that is not set gets the other's value."""
     theirs = [environment.get(name, "") for name in _NAMES]
     return {
         name: _beside(own or other)
@@ -37,7 +37,7 @@ EXPANDABLE_SEGMENTS = Fix(
     devices=("cuda",),
 )
 
-# One for each allocator: mimalloc, which torch brings along for ARM, and the C library's.
+# One variable per allocator: mimalloc, which torch includes for ARM, and the C library's.
 _KEPT = {
     "MIMALLOC_PURGE_DELAY": "-1",
     "MALLOC_MMAP_MAX_": "0",

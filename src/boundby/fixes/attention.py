@@ -1,4 +1,4 @@
-"""Attention through fused kernels: a model's own switch, and the backends of torch's."""
+"""Fused attention kernels: a model's own switch, and torch's backends."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
-from boundby.fixes.masks import leave_out_needless_masks
+from boundby.fixes.masks import skip_unneeded_masks
 from boundby.fixes.root_modules import outermost_modules
 
 _SWITCH = "_attn_implementation"
-# As `torch.backends.cuda` calls them.
+# Names as in `torch.backends.cuda`.
 _BACKENDS = {"flash": "flash_sdp", "cudnn": "cudnn_sdp", "efficient": "mem_efficient_sdp"}
 
 
 @contextlib.contextmanager
 def fused_attention() -> Iterator[None]:
-    """Models of transformers take torch's attention; `nn.MultiheadAttention` keeps no weights."""
+    """Models of transformers use torch's attention; `nn.MultiheadAttention` returns no weights."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.nn.MultiheadAttention, "forward", _without_weights)
@@ -48,7 +48,7 @@ def _switch(
     for one in eager:
         setattr(one, _SWITCH, "sdpa")
     note(f"attention of {type(module).__name__}")
-    masks = leave_out_needless_masks()
+    masks = skip_unneeded_masks()
 
     def undo() -> None:
         masks.undo()
@@ -61,7 +61,7 @@ def _switch(
 def _without_weights(original: Any) -> Any:
     @functools.wraps(original)
     def forward(self: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        # Weights are asked for unless somebody says no: the second positional argument after mask.
+        # Weights are returned by default: the second positional argument after the mask.
         if len(args) < 2 and kwargs.get("need_weights", True):
             kwargs["need_weights"] = False
             note("attention weights not kept")
@@ -72,7 +72,7 @@ def _without_weights(original: Any) -> Any:
 
 @contextlib.contextmanager
 def attention_backend(name: str) -> Iterator[None]:
-    """Only one fused backend of `scaled_dot_product_attention`, with plain math to fall back on."""
+    """Only one fused backend of `scaled_dot_product_attention`, with plain math as a fallback."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         switches = torch.backends.cuda

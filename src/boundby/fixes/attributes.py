@@ -1,4 +1,4 @@
-"""Changing torch as soon as the script has imported it."""
+"""Patches torch as soon as the script has imported it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PatchSet", "when_torch_arrives"]
 
 @contextlib.contextmanager
 def when_torch_arrives(act: Callable[[Any, PatchSet], None]) -> Iterator[None]:
-    """Change torch as soon as the script has imported it; undone at the end."""
+    """Call `change` as soon as the script has imported torch; undone at the end."""
     swaps = PatchSet()
     active = [True]
 

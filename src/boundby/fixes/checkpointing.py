@@ -1,4 +1,4 @@
-"""Gradient checkpointing, put on repeated blocks or taken off: memory against time."""
+"""Gradient checkpointing, added to repeated blocks or removed: trades memory for time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class WithoutCheckpointing:
         import torch
         import torch.utils.checkpoint as checkpointing
 
-        # The first time, whether all that is kept now fits is not known.
+        # Whether everything that is kept fits is unknown the first time.
         read = functools.partial(cuda_memory, torch)
         guard = None if self._has_run else MemoryGuard(read, torch.OutOfMemoryError)
         self._has_run = True

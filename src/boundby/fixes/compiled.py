@@ -1,4 +1,4 @@
-"""The outermost modules compiled in place; the eager ones stay beside."""
+"""Compiles the outermost modules in place; the eager modules are kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CompiledModules:
 
 
 def _without_carried_caches(module: Any, compiled: Any, mode: str | None) -> Callable[..., Any]:
-    """Graphs overwrite a cache that the module hands on from call to call: those stay eager."""
+    """Modules that pass a cache from call to call stay eager, because graphs overwrite it."""
     if mode not in _GRAPHED:
         return compiled  # type: ignore[no-any-return]
 
@@ -48,7 +48,7 @@ def _without_carried_caches(module: Any, compiled: Any, mode: str | None) -> Cal
         if _is_carried_on(args, kwargs):
             leave(
                 "it makes CUDA graphs, whose next replay overwrites the cache that "
-                f"{type(module).__name__} hands on from call to call; "
+                f"{type(module).__name__} passes from call to call; "
                 "with one of a fixed size it could"
             )
             return module._call_impl(*args, **kwargs)
@@ -60,8 +60,8 @@ def _without_carried_caches(module: Any, compiled: Any, mode: str | None) -> Cal
 def _is_carried_on(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call without gradients gets a cache whose tensors an earlier call has made.
 
-    Caches of transformers say whether they are written in place, at addresses that stay; tuples
-    of keys and values never are.
+    Caches of transformers say whether they are written in place, at fixed addresses; tuples of keys
+    and values never are.
     """
     import torch
 
@@ -82,7 +82,7 @@ def _switch(program: Program, *, mode: str | None) -> CompiledModules | None:
     return CompiledModules(program.torch, plain, mode) if plain else None
 
 
-# About what a model of a dozen layers takes with nothing cached: only to know what may still fit.
+# About what a model of a dozen layers takes with an empty cache; used to decide what may still fit.
 _COMPILING_S, _TUNING_S = 30.0, 240.0
 _FUSED = ("unfused-operators", "repeated-casts", "wasted-tiles")
 

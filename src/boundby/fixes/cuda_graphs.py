@@ -1,4 +1,4 @@
-"""The outermost modules replayed as CUDA graphs, forward and backward."""
+"""Replays the outermost modules as CUDA graphs, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
-from boundby.fixes.masks import leave_out_needless_masks
+from boundby.fixes.masks import skip_unneeded_masks
 from boundby.fixes.switch import Program
 from boundby.runtime.patching import PatchSet
 
-# Arguments of these kinds are part of what was recorded; anything else may change unseen.
+# Arguments of these kinds are part of the recording; anything else could change unnoticed.
 _CONSTANTS = (type(None), bool, int, float, str)
+# Each shape of inputs has a graph, with memory of its own: later shapes run without one.
+_MAX_GRAPHS = 8
 _CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
 _MASKS = "masks that a capture would build"
 
 
 class GraphedModules:
-    """Records a module's call when the same kind of call comes the second time, and replays it."""
+    """Records a module's call when the same kind of call occurs the second time, and replays it."""
 
     def __init__(self, torch: Any, modules: Sequence[Any]) -> None:
         self.objects = modules
@@ -34,7 +36,7 @@ class GraphedModules:
         self._swaps = PatchSet()
 
     def on(self) -> None:
-        # A graph works at the addresses it was captured with: another layout has others.
+        # A graph uses the addresses it was captured with: another layout has other addresses.
         tensors = [
             one for module in self.objects for one in (*module.parameters(), *module.buffers())
         ]
@@ -50,7 +52,7 @@ class GraphedModules:
 
     def off(self) -> None:
         self._swaps.undo()
-        # What a graph has written into is written over by its next replay.
+        # What a graph writes is overwritten by its next replay.
         for module in self.objects:
             self._gradients.make_own(module.parameters())
 
@@ -87,7 +89,9 @@ class GraphedModules:
             self._seen.add(key)
             return plain(*args, **kwargs)
         if key not in self._recorded:
-            masks = leave_out_needless_masks()
+            if len(self._recorded) >= _MAX_GRAPHS:
+                return plain(*args, **kwargs)
+            masks = skip_unneeded_masks()
             changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
             try:
                 self._recorded[key] = _record(module, plain, leaves, spec, tensors)
@@ -116,29 +120,29 @@ def _switch(program: Program) -> GraphedModules | None:
 
 
 class _Gradients:
-    """Gradients that outlive a replay.
+    """Keeps gradients valid after a replay.
 
-    Where a parameter has none yet, autograd takes over the tensor that a backward hands it, here a
-    graph's own memory. What is then kept for the next backward, to be added to or zeroed in place,
-    that graph's next replay writes over: the sum of two batches would be twice the second.
+    If a parameter has no gradient, autograd takes over the tensor that backward returns, here a
+    graph's own memory. If it is kept for the next backward, to be added to or zeroed in place, that
+    graph's next replay overwrites it: the sum of two batches would be twice the second.
     """
 
     def __init__(self) -> None:
         self._own: dict[int, Any] = {}
 
     def make_own(self, parameters: Iterable[Any]) -> None:
-        """Before a replay, its forward too: both work in the same memory."""
+        """Copy them before a replay, also before its forward: both use the same memory."""
         for parameter in parameters:
             if parameter.grad is None:
                 self._own.pop(id(parameter), None)
-            # Added to in place from then on, a copy stays what it is.
+            # From then on gradients are added in place: a copy stays valid.
             elif self._own.get(id(parameter)) is not parameter.grad:
                 parameter.grad = parameter.grad.clone()
                 self._own[id(parameter)] = parameter.grad
 
 
 def _root(error: BaseException) -> BaseException:
-    """What broke a capture: its end then fails once more, because of "a previous error"."""
+    """What broke a capture: its end then fails again, with "a previous error"."""
     while error.__context__ is not None:
         error = error.__context__
     return error
@@ -158,7 +162,7 @@ def _record(
     shape_of_result: list[Any] = []
 
     def positional(*given: Any) -> tuple[Any, ...]:
-        """The module as a function of tensors alone, to tensors alone."""
+        """The module as a function from tensors to tensors."""
         following = iter(given)
         filled = [next(following) if isinstance(x, torch.Tensor) else x for x in leaves]
         args, kwargs = _pytree.tree_unflatten(filled, spec)
@@ -169,7 +173,7 @@ def _record(
         ]
         return tuple(x for x in out if isinstance(x, torch.Tensor))
 
-    # Recording runs the module a few times: what it counts and averages is put back after.
+    # Recording runs the module a few times: counters and running averages are restored afterwards.
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
     with _autocast_without_cache(torch), _without_collector():
@@ -195,8 +199,8 @@ def _trained(
 ) -> Callable[..., Any]:
     """With gradients: a graph of the forward, and one of the backward.
 
-    Recorded with twins in the place of the parameters, in the same memory: their own may be leaves
-    of an earlier step's graph, which belongs to a stream that cannot be recorded.
+    Recorded with aliases of the parameters, in the same memory: the parameters themselves may be
+    leaves of an earlier step's graph, on a stream that cannot be captured.
     """
     twins = {}
     for parameter in module.parameters():
@@ -243,7 +247,7 @@ def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any
         for slot, value in zip(static, given, strict=True):
             slot.copy_(value)
         graph.replay()
-        # The next replay writes over them.
+        # The next replay overwrites them.
         return tuple(x.clone() for x in outputs)
 
     return run
@@ -251,7 +255,7 @@ def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """Graphs that Python's collector frees in the middle of a capture end it with an error."""
+    """A graph that Python's garbage collector frees during a capture ends it with an error."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -272,7 +276,7 @@ def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any
 
 
 def _written(touched: Collection[str]) -> str:
-    """What keeps models of transformers from being captured comes first."""
+    """First remove what keeps models of transformers from being captured."""
     return f"{NO_MASKS}  # with nothing padded\n{_CHANGE}" if _MASKS in touched else _CHANGE
 
 

@@ -1,6 +1,6 @@
-"""Settings of torch that are for debugging or for equal results, switched off while it is measured.
+"""Switches off settings of torch that are for debugging or for reproducible results.
 
-Each is left as the script last asked for it, also if it asked while the fix was on.
+When the fix is undone, each has the value that the script last set, also while the fix was on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from boundby.fixes.log import note
 
 @contextlib.contextmanager
 def no_anomaly_detection() -> Iterator[None]:
-    """Whatever switches the mode on, a context manager in the step included, leaves it off."""
+    """The mode stays off whatever switches it on, also a context manager in the step."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         wanted = [(torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())]
@@ -92,7 +92,7 @@ def benchmarked_convolutions() -> Iterator[None]:
 def unchecked_distributions() -> Iterator[None]:
     def arrived(torch: Any, swaps: PatchSet) -> None:
         distribution = torch.distributions.Distribution
-        # There is no public way to ask for the default that `set_default_validate_args` sets.
+        # There is no public way to read the default that `set_default_validate_args` sets.
         before = distribution._validate_args
         distribution.set_default_validate_args(False)
         swaps.later(lambda: distribution.set_default_validate_args(before))
@@ -107,7 +107,7 @@ def unchecked_distributions() -> Iterator[None]:
 
             return initialise
 
-        # A program that makes no distribution is not changed.
+        # A program that creates no distribution is not changed.
         swaps.swap(distribution, "__init__", around)
 
     with when_torch_arrives(arrived):

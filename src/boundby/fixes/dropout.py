@@ -1,4 +1,4 @@
-"""Dropout on a CPU with masks of sixteen random bits each, drawn four at a time."""
+"""Dropout on a CPU with masks of 16 random bits each, drawn four at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from boundby.fixes.log import note
 
 _STEPS = 1 << 16  # probabilities are rounded to this many steps
 SMALLEST_WORD = -(1 << 63)  # definition (int64)
-# Of fewer, asking for more operators costs as much as drawing takes.
+# For fewer elements, the additional operators cost as much as drawing takes.
 _FEWEST = 4096
 
 
 @contextlib.contextmanager
 def short_masks() -> Iterator[None]:
-    """Every dropout of a tensor on the CPU draws its mask so."""
+    """Every dropout of a CPU tensor draws its mask this way."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.nn.functional, "dropout", functools.partial(_around, torch))
@@ -31,7 +31,7 @@ def short_masks() -> Iterator[None]:
 def _around(torch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
-        # Compiled, it is generated code that draws them; what is not plain keeps its own way.
+        # In compiled code, generated code draws the masks; subclasses are not changed.
         if torch.compiler.is_compiling() or not (
             type(input) is torch.Tensor
             and training

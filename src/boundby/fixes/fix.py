@@ -16,20 +16,19 @@ Scope = Literal["step", "start"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fix:
-    """How a program is changed, and what a user would write to get the same.
+    """How a program is changed, and what a user would write for the same effect.
 
     `apply` is entered in the script's process: for scope `start` before the script starts, and
     before torch is imported; for scope `step` between two steps of the running program, unless
-    `switch` is given, which makes a `Switch` for the live objects, or None where there is nothing
-    to change. `environment` is set before the process starts. `precision` names the dtype in
-    which it now computes what had more digits before: None promises the same arithmetic, up to
-    its order. `devices`: where there is a point in trying. `framework`: whose programs it changes.
-    `preparation_s`: about how long its first use takes. Of fixes in one `slot` only one can be
-    applied. `covers`: the faults that are gone with it, where that is more, or other, than the one
-    it is tried for. `written`: the change in the script's own terms, from what was changed in it.
-    `always_tried`: by `boundby prove`, without a finding too: it is switched within a step, and
-    where it cannot help it is seen to change nothing. `needs_cores`: it starts processes, which
-    need idle cores.
+    `switch` is given, which makes a `Switch` for the live objects, or None if there is nothing to
+    change. `environment` is set before the process starts. `precision` is the reduced dtype in
+    which the program now computes; None means the same arithmetic, up to its order. `devices`: the
+    device kinds on which it can help. `framework`: the framework of the programs it changes.
+    `preparation_s`: the approximate duration of its first use. Of fixes in one `slot` only one can
+    be applied. `covers`: the faults that it removes, if they are not just the one it is tried for.
+    `written`: the change in the script's own terms, from what was changed in it. `always_tried`:
+    `boundby prove` tries it without a finding too: it is switched within a step, and if it cannot
+    help it is seen to change nothing. `needs_cores`: it starts processes, which need idle cores.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Fix:
             object.__setattr__(self, "scope", "start")
 
     def switch_for(self, program: Program) -> Switch | None:
-        """What switches it on the live program; None where there is nothing to change."""
+        """A switch for it on the live program; None if there is nothing to change."""
         if self.switch is not None:
             return self.switch(program)
         return Entered(self.apply) if self.apply is not None else None

@@ -1,4 +1,4 @@
-"""A live optimizer switched to its fused kernels and back, with its state."""
+"""Switches a live optimizer to its fused kernels and back, with its state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class FusedOptimizers:
             self._bring_steps_back(optimizer)
 
     def _bring_steps_back(self, optimizer: Any) -> None:
-        """Unless they are captured, foreach and plain loops count on the host: one transfer."""
+        """Move step counts back to the host, where foreach and plain loops count unless captured:
+        one transfer."""
         moved = [
             (parameter, step)
             for group in optimizer.param_groups
@@ -69,7 +70,7 @@ class FusedOptimizers:
         for pairs in by_device.values():
             values = self._torch.stack([step for _, step in pairs]).cpu().unbind()
             for (parameter, _), value in zip(pairs, values, strict=True):
-                # Each its own storage: an in-place addition must not see its neighbours.
+                # Each in its own storage: an in-place addition must not change the others.
                 optimizer.state[parameter]["step"] = value.clone()
 
     def _steps(self, optimizer: Any, group: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -91,7 +92,7 @@ def _can_fuse(torch: Any, optimizer: Any) -> bool:
     known = [one for one in type(optimizer).__mro__ if one in classes]
     if not known:
         return False
-    # A subclass with an update of its own has no fused form.
+    # A subclass with its own update has no fused form.
     update = getattr(type(optimizer), "_init_group", None)
     if update is not getattr(known[0], "_init_group", None):
         leave(f"{type(optimizer).__name__} has an update of its own")

@@ -1,4 +1,4 @@
-"""Models in evaluation mode called without recording gradients."""
+"""Calls models in evaluation mode without recording gradients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from boundby.fixes.switch import Program
 class UnrecordedEvaluation:
     """Calls of models in evaluation mode run in `torch.no_grad()`; those in training mode do not.
 
-    A script that trains through a model in evaluation mode gets no gradients from it: the check of
-    its numbers finds that.
+    A script that trains through a model in evaluation mode then gets no gradients from it, which
+    the numerical check finds.
     """
 
     def __init__(self, torch: Any, models: Sequence[Any]) -> None:
@@ -55,12 +55,13 @@ def unrecorded_switch(program: Program) -> UnrecordedEvaluation | None:
 
 
 def _is_plain(model: Any) -> bool:
-    """Compiled modules are not compiled again for a hook, nor are hooks traced."""
+    """Whether it can get a hook: compiled modules would be compiled again, and hooks are not
+    traced."""
     return not hasattr(model, "_orig_mod") and not hasattr(model, "_c")
 
 
 UNRECORDED_EVALUATION = Fix(
     name="no-grad",
-    change="with torch.no_grad():  # around calls whose gradients nobody asks for",
+    change="with torch.no_grad():  # around calls without a backward pass",
     switch=unrecorded_switch,
 )

@@ -14,7 +14,7 @@ _PRECISION = "jax_default_matmul_precision"
 
 
 class _Donation:
-    """The step's function compiled once more, with its state donated."""
+    """Compiles the step's function once more, with its state donated."""
 
     def __init__(self, function: Any, state: Sequence[int]) -> None:
         self.objects: Sequence[Any] = ()
@@ -33,7 +33,7 @@ class _Donation:
 
 
 class _Precision:
-    """jax's own setting, which is part of what a function is compiled for."""
+    """JAX's own setting, which is part of what a function is compiled for."""
 
     def __init__(self, jax: Any, precision: str) -> None:
         self.objects: Sequence[Any] = ()

@@ -1,4 +1,4 @@
-"""Channels last: images and convolutions as the fast kernels want them, without copies between."""
+"""Channels last: the memory layout of fast convolution kernels, without copies between layers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from boundby.fixes.switch import Program
 
 
 class ChannelsLast:
-    """4-D parameters, their gradients and optimizer states, and the inputs of each call."""
+    """Changes 4-D parameters, their gradients and optimizer states, and the inputs of each call."""
 
     def __init__(self, program: Program, models: Sequence[Any]) -> None:
         self.objects = models
         self._program = program
         self._torch = program.torch
         self._handles: list[Any] = []
-        # A parameter and its buffers by their places: what replaces them later has their layout.
+        # A parameter and its buffers by their places: later replacements get the same layout.
         self._before: list[tuple[Any, tuple[int, ...]]] = []
 
     def on(self) -> None:

@@ -1,4 +1,4 @@
-"""Data made ahead by workers, in pinned memory, and copied while the host goes on."""
+"""Batches made ahead by workers, in pinned memory, and copied asynchronously."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREFETCH = 4  # batches, tried by prove
 
 
 def spare_workers(cores: int | None = None) -> int:
-    """Half of the cores, those that this process may use if not told: the rest is the program's."""
+    """Half of the cores (default: those this process may use): the rest is for the program."""
     return max(1, most_workers(cores) // 2)
 
 
@@ -29,10 +29,11 @@ def most_workers(cores: int | None = None) -> int:
 
 @contextlib.contextmanager
 def loader_workers(count: Callable[[], int] = spare_workers) -> Iterator[None]:
-    """Every DataLoader over an indexed dataset gets workers that stay."""
+    """Every DataLoader over an indexed dataset gets persistent workers."""
 
     def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
-        # An iterable dataset yields its items once for each worker, unless it is written for them.
+        # Each worker would yield all items of an iterable dataset, unless it is written for
+        # workers.
         if given["num_workers"] or isinstance(given["dataset"], torch.utils.data.IterableDataset):
             return {}
         return {
@@ -48,7 +49,7 @@ def loader_workers(count: Callable[[], int] = spare_workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pinned_copies() -> Iterator[None]:
-    """Batches in pinned memory, and copies of them to the device that nobody waits for."""
+    """Batches in pinned memory, and asynchronous copies of them to the device."""
 
     def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
         return {} if given["pin_memory"] else {"pin_memory": True}
@@ -63,7 +64,7 @@ def pinned_copies() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _loaders(settings: Any, words: str) -> Iterator[None]:
-    """DataLoaders as they would be made with other arguments."""
+    """DataLoaders constructed with other arguments."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         def around(original: Any) -> Any:
@@ -97,7 +98,7 @@ def _without_waiting(original: Any) -> Any:
     def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_cuda or not self.is_pinned():
             return original(self, *args, **kwargs)
-        # In every way of calling them, the first flag that is given by its place is this one.
+        # In all these signatures, the first positional flag is this one.
         flag = next((place for place, x in enumerate(args) if isinstance(x, bool)), None)
         if flag is None:
             return original(self, *args, **(kwargs | {"non_blocking": True}))

@@ -1,4 +1,4 @@
-"""Attention masks that models of transformers build only because they are traced."""
+"""Attention masks that models of transformers create only because they are traced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from boundby.fixes.attributes import PatchSet
 CHANGE = "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None"
 
 
-def leave_out_needless_masks() -> PatchSet:
-    """Where nothing is padded, transformers leaves the mask to the kernel, unless it is traced.
+def skip_unneeded_masks() -> PatchSet:
+    """Without padding, transformers leaves the mask to the kernel, unless it is being traced.
 
-    Compiled or captured it would build one all the same, which keeps attention off its fastest
-    kernels, and, for attention in plain operators, copies a number to the device, which cannot be
-    captured. Without padding nothing about the mask depends on data, so that tracing is no reason.
-    Empty where there is no such library.
+    In a compiled or captured call it creates one, which prevents the fastest attention kernels and,
+    for attention in plain operators, copies a number to the device, which cannot be captured.
+    Without padding, the mask does not depend on data, so tracing is no reason to create it. No
+    effect if the library is not installed.
     """
     swaps = PatchSet()
     masking = sys.modules.get("transformers.masking_utils")

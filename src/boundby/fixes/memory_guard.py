@@ -1,4 +1,4 @@
-"""Ends a variant that keeps more and more, before the device's memory does."""
+"""Ends a variant that keeps more and more memory, before the device runs out of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-# Beside the next block itself, a backward needs about as much as one block keeps, and a margin.
+# Besides the next block itself, a backward needs about as much as one block keeps, and a margin.
 _BLOCKS_AHEAD, _MARGIN = 2, 0.05
 _GIB = 2**30  # definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """In bytes. `free`: what the allocator can still hand out."""
+    """In bytes. `free`: what the allocator can still provide."""
 
     allocated: float
     free: float
@@ -21,7 +21,7 @@ class DeviceMemory:
 
 
 class MemoryGuard:
-    """Watches blocks that are run one after the other; each keeps about as much as the largest."""
+    """Watches blocks that run one after the other; each keeps about as much as the largest."""
 
     def __init__(self, read: Callable[[], DeviceMemory | None], error: type[Exception]) -> None:
         self._read = read
@@ -46,7 +46,7 @@ class MemoryGuard:
 
 
 def cuda_memory(torch: Any) -> DeviceMemory | None:
-    """Of the current device; None while there is none in use."""
+    """The memory of the current device; None if none is in use."""
     if not torch.cuda.is_initialized():
         return None
     free, total = torch.cuda.mem_get_info()

@@ -1,4 +1,4 @@
-"""Optimizers as they would be made with other arguments."""
+"""Optimizers constructed with other arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _to_none(original: Any) -> Any:
 
 
 def _written(touched: Collection[str]) -> str:
-    """The script's own optimizers, each with the argument."""
+    """The script's own optimizers, each with the argument added."""
     made = sorted(word.removeprefix(_NOTED) for word in touched if word.startswith(_NOTED))
     names = [f"torch.optim.{name}" if name in FUSED_CLASSES else name for name in made]
     return "\n".join(f"{name}(..., fused=True)" for name in names or ["torch.optim.AdamW"])

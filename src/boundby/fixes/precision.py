@@ -1,4 +1,4 @@
-"""Fewer digits, or more: matrix products in tf32 or bfloat16, autocast, and none of it."""
+"""Reduced or full precision: matrix products in tf32 or bfloat16, autocast on and off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """float32 products as `torch.set_float32_matmul_precision` says, whatever the script sets."""
+    """The precision of `torch.set_float32_matmul_precision`, whatever the script sets."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
@@ -31,7 +31,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
-    """Products, convolutions and recurrent layers, as torch itself has the latter two."""
+    """tf32 for products, convolutions and recurrent layers; the latter two are torch's default."""
     with matmul_precision("high"), when_torch_arrives(_cudnn_in_tf32):
         yield
 
@@ -52,10 +52,9 @@ def _cudnn_in_tf32(torch: Any, swaps: PatchSet) -> None:
 
 
 class _Autocast(StepHook):
-    """Autocast from the forward's begin until backward: the loss is computed under it too.
+    """Autocast from the beginning of the forward until backward, so that it includes the loss.
 
-    Where nothing is differentiated, it ends with the call. A script that autocasts itself is left
-    alone.
+    Without gradients, it ends with the call. A script that uses autocast itself is not changed.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -100,7 +99,7 @@ def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]
 
 
 def switch_autocast_off(torch: Any, swaps: PatchSet) -> None:
-    """From now on no autocast is one, whatever the script asks for."""
+    """Every autocast of the script has no effect from now on."""
 
     def disabled(original: Any) -> Any:
         @functools.wraps(original)
@@ -130,7 +129,7 @@ BFLOAT16_PRODUCTS = Fix(
     apply=functools.partial(matmul_precision, "medium"),
     always_tried=True,
     precision="bfloat16",
-    devices=("cpu",),  # on CUDA it is no more than tf32
+    devices=("cpu",),  # on CUDA it is only tf32
     slot="precision",
 )
 AUTOCAST = Fix(

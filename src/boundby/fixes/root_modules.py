@@ -1,4 +1,4 @@
-"""Changing the outermost modules of a program, each once, right before its first call."""
+"""Changes the outermost modules of a program, each once, right before its first call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from boundby.runtime.step_hooks import StepHook, step_hook_active
 
-# Changes a module; gives back how to undo it, or None where it left it alone.
+# Changes a module; returns how to undo it, or None if it was not changed.
 Edit = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]
 
 
@@ -23,7 +23,7 @@ class _Outermost(StepHook):
         if not hasattr(called, "named_parameters") or called in self._seen:
             return
         self._seen.add(called)
-        # A loss that is written as a module has nothing to change.
+        # A loss written as a module has nothing to change.
         if next(iter(called.parameters()), None) is None:
             return
         undo = self._change(called, args[1:], kwargs)
@@ -34,10 +34,10 @@ class _Outermost(StepHook):
 @contextlib.contextmanager
 def outermost_modules(change: Edit) -> Iterator[None]:
     """Apply `change` to every outermost module that has parameters."""
-    companion = _Outermost(change)
+    hook = _Outermost(change)
     try:
-        with step_hook_active(companion):
+        with step_hook_active(hook):
             yield
     finally:
-        while companion.undo:
-            companion.undo.pop()()
+        while hook.undo:
+            hook.undo.pop()()

@@ -14,7 +14,7 @@ class Program:
 
     torch: Any
     jax: Any = None
-    step_function: Any = None  # of jax: the function whose call ends a step
+    step_function: Any = None  # of JAX: the function whose call ends a step
     state: Sequence[int] = ()  # its arguments that are its results in the next step
     models: list[Any] = field(default_factory=list)  # outermost modules that have parameters
     optimizers: list[Any] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Switch(Protocol):
 
 
 class Entered:
-    """A fix that is a context manager without state of its own: entered and left."""
+    """A fix that is a context manager without its own state: entered and left."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Threads of a CPU: how many, and what they do while they wait."""
+"""Threads of a CPU: how many, and whether they spin or sleep while they wait."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def usable_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-# One line for each OpenMP runtime: GNU's, LLVM's and Intel's.
+# One line per OpenMP runtime: GNU's, LLVM's and Intel's.
 SLEEPING_THREADS = Fix(
     name="sleeping-threads",
     change="OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0 python SCRIPT",

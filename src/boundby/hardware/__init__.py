@@ -1,4 +1,4 @@
-"""What the machine can do: measured roofs, datasheet figures, and where they are kept."""
+"""The machine's limits: measured roofs, datasheet figures, and the files they are saved in."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def obtain(
     progress: Progress = _silent,
     notice: Notice = _silent,
 ) -> Machine:
-    """The roofs of a device: the saved ones, or measured now in a process of their own and saved.
+    """The roofs of a device: the saved ones, or measured now in a separate process and saved.
 
-    `notice` is told, in one line, when saved roofs exist and cannot be used. A caller that has
-    identified the device already spares the process that would.
+    `notice` gets one line if saved roofs exist and cannot be used. A caller that has already
+    identified the device saves the process that would do so.
     """
     from boundby.hardware import worker
 
@@ -73,10 +73,9 @@ def obtain(
 
 
 class OpBenchmarkRunner:
-    """What single operators take on a device, in a process of their own, which begins at once.
+    """Benchmarks single operators on a device, in a process that starts at once.
 
-    It takes seconds until it is ready, in which other things can be done: what to time need not be
-    known before.
+    It takes seconds to get ready; the operators can be given later.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class OpBenchmarkRunner:
         self._worker.close()
 
     def __call__(self, exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
-        """Once: the times in ns of those that ran there."""
+        """The times in ns of the operators that ran; can be called once."""
         from boundby.hardware import worker
 
         for message in self._worker.messages(worker.Task(exercises=tuple(exercises))):
@@ -116,7 +115,7 @@ class OpBenchmarkRunner:
 
 
 def await_saved(device: Device, *, seconds: float) -> None:
-    """Wait until roofs are saved for this device, for a while."""
+    """Wait until roofs are saved for this device, for a limited time."""
     deadline = time.monotonic() + seconds
     while not cache.is_settled(device) and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -45,7 +45,7 @@ def find(device: str) -> Machine | None:
 
 
 def mark_busy(device: Device) -> None:
-    """Say to those who wait for roofs to be saved that these will not be."""
+    """Tell processes that wait for saved roofs that none will be saved."""
     place = _marker(device)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.touch()

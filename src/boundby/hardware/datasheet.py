@@ -1,4 +1,4 @@
-"""What the vendors print: one table of chips, matched by the names that drivers really report."""
+"""Figures of the vendors: one table of chips, matched by the names that drivers report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from boundby.model import Record
 
-# A slice of a card (vGPU, partition) reports the card's name with less memory: no match then.
+# A part of a card (vGPU, partition) reports the card's name with less memory: no match then.
 _MEMORY_TOLERANCE = 0.25
 _BILLION = 1e9
 
@@ -26,7 +26,7 @@ class Figure(Record, frozen=True, kw_only=True):
 
 
 class Fabric(Record, frozen=True, kw_only=True):
-    """How chips are joined: the fast domain, and what each sends out of it, in bytes/s.
+    """How chips are connected: the fast domain, and each chip's bandwidth out of it, in bytes/s.
 
     `units` are the SMs, compute units or matrix units that share one product. On a torus,
     `axis_link` is one link's one-way rate, and an axis of a multiple of `wraps_at` is a ring.
@@ -56,7 +56,7 @@ class Chip(Record, frozen=True, kw_only=True):
     fabric: Fabric | None = None
 
     def match_length(self, device_name: str) -> int:
-        """Length of the longest of its names found in the device's; 0 for no match."""
+        """The length of the longest of its names that is in the device's name; 0 for no match."""
         if any(_has_words(device_name, words) for words in self.not_matches):
             return 0
         return max(
@@ -81,12 +81,12 @@ def chips() -> list[Chip]:
 
 
 def source(key: str) -> str:
-    """Where a figure comes from, in words."""
+    """The source of a figure, in words."""
     return _table().sources[key]
 
 
 def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
-    """The chip a driver's name stands for: the longest match, then the nearest memory size."""
+    """The chip of a driver's name: the longest match, then the nearest memory size."""
     found = [(chip.match_length(device_name), chip) for chip in chips()]
     longest = max(length for length, _ in found)
     if not longest:
@@ -101,7 +101,8 @@ def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
 
 
 def find_unnamed(vendor: str, processors: int, memory_bytes: int) -> Chip | None:
-    """The chip of a vendor with so many processors, and the nearest memory size; None for none."""
+    """The chip of a vendor with this number of processors, and the nearest memory size; None for
+    none."""
     reported = memory_bytes / _BILLION
     candidates = [
         chip

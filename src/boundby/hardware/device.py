@@ -1,4 +1,4 @@
-"""Which device is meant, and what it calls itself."""
+"""Finds a device and its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPU_INFO = Path("/proc/cpuinfo")
-# Linux names an ARM core by who made it and a number.
+# Linux names an ARM core by its vendor and a number.
 _ARM_CORES = {
     ("0x41", "0xd08"): "Cortex-A72",
     ("0x41", "0xd0b"): "Cortex-A76",
@@ -28,7 +28,7 @@ _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 class Cache(Record, frozen=True, kw_only=True):
-    """One cache level as a whole: what all threads in use can hold in it."""
+    """One cache level as a whole: the capacity for all threads in use."""
 
     name: str
     capacity: int
@@ -50,12 +50,12 @@ class Device(Record, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """What torch calls it."""
+        """The name that torch uses for it."""
         return "cpu" if self.kind == "cpu" else f"{self.kind}:{self.index}"
 
 
 def identify(requested: str | None = None) -> Device:
-    """The device that was asked for, or the accelerator if there is one, or the CPU."""
+    """The requested device; by default the accelerator if there is one, otherwise the CPU."""
     try:
         import torch
     except ImportError as error:
@@ -148,7 +148,7 @@ def cpu_name() -> str:
 
 
 def cpu_caches(threads: int) -> tuple[Cache, ...]:
-    """The second and the last level, counting every instance the threads can use."""
+    """The second and the last level, all instances that the threads can use."""
     levels: dict[int, int] = {}
     for folder in sorted(_CACHE_FOLDER.glob("index*")):
         try:
@@ -179,7 +179,7 @@ def _count_cpus(cpu_list: str) -> int:
 
 
 def _cuda_driver(torch: Any) -> str:
-    """The driver's version, from NVML where it is installed, else from the driver's own file."""
+    """The driver's version, from NVML if it is installed, otherwise from the driver's own file."""
     try:
         import pynvml
 

@@ -1,7 +1,7 @@
-"""Indices as a step has them: all over a table, not all the same.
+"""Index tensors like those of a step: spread over a table, not all the same.
 
-Whatever else is an integer is zero, which is always a valid one; of a table one row would be read
-from a cache over and over, and all gradients added to it.
+Other integers are zero, which is always valid. With zeros as indices, one row of a table would
+always be read from a cache, and all gradients would be added to it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 from boundby.model import Tensor
 
-# Where the table stands, or how many rows it has.
+# The argument with the table, or with its number of rows.
 _ROWS_AT = {"aten::embedding": 0, "aten::embedding_dense_backward": 2}
 _BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 _BAGS_BACKWARD = "aten::_embedding_bag_dense_backward"
 
 
 def most(name: str, args: Sequence[Any]) -> int:
-    """How many values the operator's integers may have: one where nothing is known of them."""
+    """How many values the operator's integers may have; one if unknown."""
     place = _ROWS_AT.get(name)
     if place is None or place >= len(args):
         return 1
@@ -28,7 +28,7 @@ def most(name: str, args: Sequence[Any]) -> int:
 
 
 def fill_bags(torch: Any, name: str, args: Sequence[Any]) -> None:
-    """Bags of one size each, of rows from all over the table."""
+    """Bags of equal size, with rows from all of the table."""
     if name in _BAGS:
         table, indices, offsets = args[:3]
         indices.random_(0, table.shape[0])

@@ -1,7 +1,7 @@
-"""A device's roofs, measured through jax: for machines without torch.
+"""A device's roofs, measured with JAX: for machines without torch.
 
-Fewer figures than through torch: matrix products, memory, the vector units, the cost of a compiled
-call. What is not measured stays unknown.
+Fewer figures than with torch: matrix products, memory, the vector units, the cost of a compiled
+call. Others stay unknown.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Progress = Callable[[str, float], None]
 
 _DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
 _SIDES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
-# Bytes of one array of the memory sweep: the largest is far past any last-level cache.
+# Bytes of one array of the memory sweep: the largest is much larger than any last-level cache.
 _ARRAYS = {"cpu": (2**22, 2**24, 2**26, 2**28), "cuda": (2**26, 2**28, 2**30)}
 _SAMPLES = 7
 _CALLS = 200
-# Products per element of the chain that measures the vector units: far past the ridge.
+# Products per element of the chain that measures the vector units: far beyond the ridge point.
 _CHAIN = 256
 _PYTHON_ADDITIONS = 300_000
 
 
 def is_needed() -> bool:
-    """Whether this environment has jax and no torch."""
+    """Whether this environment has JAX and no torch."""
     found = importlib.util.find_spec
     return found("torch") is None and found("jax") is not None
 
 
 def identify(requested: str | None = None) -> Device:
-    """The device that was asked for, or jax's default one."""
+    """The requested device; by default JAX's default device."""
     import jax
 
     devices = jax.local_devices(backend="cpu") if requested == "cpu" else jax.local_devices()
@@ -142,7 +142,7 @@ def _measure(jax: Any, device: Device, progress: Progress) -> Machine:
 
 
 def _times(jax: Any, work: Callable[[], Any]) -> list[float]:
-    """Times of single calls in ns, each waited for; short work is called several times."""
+    """Times of single calls in ns, each with a sync; short work is called several times."""
     jax.block_until_ready(work())
     began = time.perf_counter_ns()
     jax.block_until_ready(work())
@@ -179,7 +179,8 @@ def _copies(jax: Any, arrays: tuple[int, ...]) -> list[Point]:
 
 
 def _slope(curve: list[Point]) -> float:
-    """Bytes per second between the two largest sizes; where noise inverts them, the largest's."""
+    """Bytes per second between the two largest sizes; if noise inverts them, the rate of the
+    largest."""
     last, before = curve[-1], curve[-2]
     rate = (last.size - before.size) / max(1.0, last.ns - before.ns) * 1e9
     return rate if rate < 2 * last.value else last.value
@@ -199,7 +200,7 @@ def _vector(jax: Any, kind: str) -> float:
 
 
 def _call(jax: Any) -> float:
-    """What one call of a compiled function costs the host."""
+    """The host time of one call of a compiled function."""
     add = jax.jit(lambda a: a + 1)
     a = jax.numpy.zeros(8)
     jax.block_until_ready(add(a))

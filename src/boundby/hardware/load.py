@@ -1,4 +1,4 @@
-"""How busy the machine was while something was measured on it."""
+"""How busy the machine was during a measurement."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _THREADS = Path("/proc/self/task")
 
 
 class LoadMeter:
-    """From its making on: of the time in which this process wanted cores, the share without one."""
+    """Since its construction: the share of this process' runnable time without a core."""
 
     def __init__(self, threads: Path = _THREADS) -> None:
         self._threads = threads
         self._ran, self._waited = self._read()
 
     def wait_share(self) -> float | None:
-        """None where the system keeps no such figures."""
+        """The share so far; None if the operating system does not count this."""
         ran, waited = self._read()
         ran, waited = ran - self._ran, waited - self._waited
         return waited / (ran + waited) if ran > 0 and waited >= 0 else None
@@ -29,7 +29,7 @@ class LoadMeter:
         for place in found:
             try:
                 on_core, ready, *_ = place.read_text().split()
-            except (OSError, ValueError):  # it has ended, or the system does not tell
+            except (OSError, ValueError):  # it has ended, or the operating system does not tell
                 continue
             ran += float(on_core)
             waited += float(ready)

@@ -1,6 +1,6 @@
-"""The conductor of the probes: one device in, its `Machine` out.
+"""Runs all probes on one device and returns its `Machine`.
 
-Bursts come first, while the card is cold; what slows the process down for good comes last.
+Bursts come first, while the device is cold; what slows the process permanently comes last.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from boundby.model import Machine, Overheads, Point, Roof
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.units import size
 
-# Says what is being measured and how far along the whole is, in 0..1.
+# Reports what is being measured and the progress of the whole, in 0..1.
 Progress = Callable[[str, float], None]
 
-# Past this, the samples behind a figure disagree too much to trust it.
+# Beyond this spread, the samples of a figure disagree too much to trust it.
 _WIDE_SPREAD = 0.10
-# Rates past a datasheet by more than this are not explained by rounding.
+# Rates above a datasheet figure by more than this are not explained by rounding.
 _PAST_DATASHEET = 1.02
 _SUSTAINED_S = {"cuda": 1.5, "cpu": 1.0}
 
 
 class _Gauge:
-    """Turns ticks inside weighted stages into one rising fraction."""
+    """Converts ticks inside weighted stages into one rising fraction."""
 
     def __init__(self, progress: Progress, stages: dict[str, float]) -> None:
         self._progress = progress
@@ -46,7 +46,7 @@ class _Gauge:
 
     def tick(self) -> None:
         self._ticks += 1
-        # How many ticks will come is not known ahead: approach the stage's end, never reach it.
+        # The number of ticks is unknown: approach the end of the stage without reaching it.
         self._report(self._ticks / (self._ticks + 10))
 
     def _report(self, part: float) -> None:
@@ -55,7 +55,7 @@ class _Gauge:
 
 
 class _Findings:
-    """What the probes have brought in so far."""
+    """The results of the probes so far."""
 
     def __init__(self) -> None:
         self.roofs: list[Roof] = []
@@ -64,7 +64,7 @@ class _Findings:
 
 
 def measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
-    """Every roof, curve and overhead of one device."""
+    """Measure every roof, curve and overhead of one device."""
     import torch
 
     try:
@@ -74,7 +74,7 @@ def measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
         free, total = _memory(device)
         raise BoundbyError(
             f"{device.target} ran out of memory while measuring ({size(free)} of {size(total)} "
-            "free): close what else is using it and try again",
+            "free): close other programs that use it and try again",
             exit_code=CANNOT_MEASURE,
         ) from None
 
@@ -119,7 +119,7 @@ def _measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
 
 
 def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _Gauge) -> None:
-    """What takes seconds each, or marks the process: not part of a quick look."""
+    """Measure what takes seconds each, or slows the process: not part of a quick measurement."""
     stopwatch = stopwatch_for(device.kind, device.index)
     gauge.enter("sustained products")
     for burst in bursts:
@@ -130,7 +130,7 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
             continue
         found.roofs.append(held)
         if held.value > burst.value:
-            # Nothing is faster than the roof; on a noisy machine the sweep may have had bad luck.
+            # Nothing is faster than the roof; on a noisy machine the sweep may have been too slow.
             place = found.roofs.index(burst)
             found.roofs[place] = msgspec.structs.replace(held, name=burst.name)
     gauge.enter("compiled code")
@@ -149,7 +149,7 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
 
 
 def _vector_roof(device: Device, dtype: str, chain: Roof | str, bursts: list[Roof]) -> list[Roof]:
-    """On a CPU products run on the vector units too: those are no slower than they are."""
+    """On a CPU products run on the vector units too, so these are at least as fast as products."""
     measured = [chain] if isinstance(chain, Roof) else []
     product = next((roof for roof in bursts if roof.name == f"matmul.{dtype}"), None)
     if device.kind != "cpu" or product is None:
@@ -160,7 +160,7 @@ def _vector_roof(device: Device, dtype: str, chain: Roof | str, bursts: list[Roo
 
 
 def _stages(device: Device, dtypes: tuple[str, ...], *, quick: bool) -> dict[str, float]:
-    """Each stage's share of the time, as seen on an H200 and on a 2-core CPU."""
+    """Each stage's share of the time, as measured on an H200 and on a 2-core CPU."""
     stages = {f"{dtype} products": 3.0 for dtype in dtypes}
     stages |= {"memory": 6.0 if device.kind == "cpu" else 3.0, "overheads": 1.0}
     stages["vector units"] = 1.0
@@ -176,7 +176,7 @@ def _stages(device: Device, dtypes: tuple[str, ...], *, quick: bool) -> dict[str
 def _tolerate(
     probe: Callable[[], dict[str, Timing]], regret: str, warnings: list[str]
 ) -> dict[str, Timing]:
-    """A probe that leans on a compiler or a profiler: where those fail, the rest still stands."""
+    """Run a probe that needs a compiler or a profiler: if it fails, the other results are kept."""
     try:
         timings = probe()
     except Exception as error:  # noqa: BLE001 - compilers and profilers fail in their own ways
@@ -216,7 +216,7 @@ def _machine(
         warnings.append(f"{device.name} is not in the datasheet table: measured roofs alone")
     overheads = {name: timing.ns for name, timing in found.timings.items()}
     if "shortest_kernel_ns" not in overheads and "graph_kernel_ns" in overheads:
-        # A kernel in a replayed graph is hardly longer than the shortest there is.
+        # A kernel in a replayed graph takes hardly longer than the shortest kernel.
         overheads["shortest_kernel_ns"] = overheads["graph_kernel_ns"]
     return Machine(
         device=device.name,
@@ -238,7 +238,7 @@ def _machine(
 
 
 def _beside_datasheet(roof: Roof, chip: datasheet.Chip | None) -> Roof:
-    """The same roof beside the vendor's figure for it, or for the roof it is a variant of."""
+    """The roof with the vendor's figure for it, or for the roof it is a variant of."""
     if chip is None:
         return roof
     kind, _, rest = roof.name.partition(".")
@@ -249,7 +249,7 @@ def _beside_datasheet(roof: Roof, chip: datasheet.Chip | None) -> Roof:
 
 
 def _doubts(roofs: list[Roof], timings: dict[str, Timing]) -> list[str]:
-    """One line for everything that was measured and should not be trusted as it is."""
+    """One line for every measured figure that should not be trusted."""
     doubts = []
     spreads = [(roof.name, roof.spread or 0.0) for roof in roofs]
     spreads += [(name.removesuffix("_ns"), timing.spread) for name, timing in timings.items()]

@@ -1,7 +1,7 @@
-"""oneDNN, a CPU's fast kernels: torch switches it off for good at a product that it cannot do.
+"""oneDNN, a CPU's fast kernels: torch disables it permanently after a product that it cannot do.
 
-One of bfloat16, on a CPU without an instruction for it, is enough: whatever is timed in the same
-process afterwards would be timed without it.
+One in bfloat16, on a CPU without an instruction for it, is enough: everything benchmarked in the
+same process afterwards would run without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def as_it_was() -> Iterator[None]:
-    """Switched on or off afterwards as it was before."""
+    """Restore the setting afterwards."""
     import torch
 
     switch = torch.backends.mkldnn

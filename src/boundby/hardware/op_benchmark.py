@@ -1,7 +1,7 @@
-"""Single operators timed at a step's own shapes: what an imagined kernel would take.
+"""Benchmarks single operators at a step's own shapes, for predicted kernels.
 
 Never a module, a model or a script: that would be a proof. An operator that cannot be run here
-(memory, a missing kernel, a dtype) is left out, and the caller falls back on the roofs.
+(memory, a missing kernel, a dtype) is left out, and the caller uses the roofs instead.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | f
 
 _SECONDS = 0.02  # for one operator
 _PATIENCE_S = 20.0  # for all of them
-# What the arguments of one may take, and what share of a CPU's free memory.
+# The memory limit for the arguments of one, and the share of a CPU's free memory.
 _MOST_BYTES, _SHARE_OF_FREE = 8 << 30, 0.2
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
-# Of negative numbers a CPU's library makes an exception of each: 768 x 768 square roots took 8 ms.
+# Square roots of negative numbers are exceptions in a CPU's library: 768 x 768 of them took 8 ms.
 _OF_POSITIVES = ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow")
-# These read what their forward left for them, in a form of its own: with anything else there they
-# write where they must not.
+# These read values that their forward stored in an internal format: with other values they write
+# out of bounds.
 _LEFT_FOR = (
     "aten::mkldnn_rnn_layer_backward",
     "aten::_cudnn_rnn_backward",
@@ -41,15 +41,14 @@ _BACKENDS = {
 
 
 class OpBenchmark(Record, frozen=True, kw_only=True):
-    """An operator call to be timed.
+    """An operator call to be benchmarked.
 
-    `loose`: whether float32 products may be computed in fewer digits, for the matrix units: tf32
-    on CUDA, bfloat16 on a CPU.
+    `loose`: whether float32 products may be computed with reduced precision, on the matrix units:
+    tf32 on CUDA, bfloat16 on a CPU.
 
-    Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
-    the framework's kernels and a bias, where they are given), and `adamw`, `adagrad` (a list of
-    parameters) and `sgd` (the same, with momentum or not), each as the framework's fused form does
-    it.
+    Names that are not torch's: `attention` (q, k, v, dropout, causal, with backward or not, and
+    then optionally one of the framework's kernels and a bias), and `adamw`, `adagrad` (a list of
+    parameters) and `sgd` (the same, with momentum or not), each as the framework's fused form.
     """
 
     name: str
@@ -65,9 +64,9 @@ def time_operators(
     seconds: float = _PATIENCE_S,
     progress: Callable[[str, float], None] = lambda *_: None,
 ) -> list[float | None]:
-    """The device time of each in ns; None for one that does not run here, or that time ran out on.
+    """The device time of each in ns; None for one that does not run here, or if time ran out.
 
-    Those that come first are timed first.
+    The first ones are benchmarked first.
     """
     import torch
 
@@ -95,7 +94,7 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
     if exercise.name in _LEFT_FOR:
         raise ValueError("it cannot be run without its forward")
     if _size(exercise.args) > _room(device):
-        raise ValueError("too large to be tried beside the script's own memory")
+        raise ValueError("too large for the memory that the script leaves")
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
     torch.backends.cudnn.allow_tf32 = exercise.loose
     own = _OWN.get(exercise.name)
@@ -122,9 +121,9 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
 
 
 def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, Any]]:
-    """Which of an operator's forms takes these arguments: it is the one that runs with them.
+    """The overload of an operator that takes these arguments: the one that runs with them.
 
-    One that is told where to write is asked last, and makes what it is told as large as it needs.
+    An overload with an output argument is tried last; it resizes its output.
     """
     problem: Exception = TypeError(f"{packet} takes no {len(args)} arguments")
     forms = [getattr(packet, name) for name in packet.overloads()]
@@ -153,10 +152,10 @@ def _has_out_argument(operator: Any) -> bool:
 
 
 def _placed(expected: Sequence[Any], args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place, and those that come by name.
+    """Positional arguments, and keyword arguments.
 
-    What was not recorded (words are not) is left to the operator's default, and by name is what
-    comes after it.
+    An argument that was not recorded (strings are not) gets the operator's default, and those after
+    it are passed by keyword.
     """
     placed: list[Any] = []
     named: dict[str, Any] = {}
@@ -207,7 +206,7 @@ class _Maker:
         if strides is None or len(strides) != len(tensor.shape):
             made = torch.empty(tensor.shape, dtype=dtype, device=self._device)
         else:
-            # Filled as it lies in memory: an expanded one cannot be written element by element.
+            # Filled in memory order: an expanded tensor cannot be written element by element.
             reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, strides, strict=True))
             size = max(0, reach) if tensor.elements else 0
             made = torch.empty(size, dtype=dtype, device=self._device)
@@ -222,7 +221,7 @@ class _Maker:
         elif self._most > 1 and made.dtype in (self._torch.int32, self._torch.int64):
             made.random_(0, self._most)
         else:
-            # Indices and masks: zero is always a valid one.
+            # Indices and masks: zero is always valid.
             made.zero_()
 
 
@@ -246,7 +245,7 @@ def _attention(torch: Any, args: list[Any]) -> Workload:
 
 def _adamw(torch: Any, args: list[Any]) -> Workload:
     (parameters,) = args
-    # As in training: roots and quotients of zeros take a longer way through the arithmetic units.
+    # As in training: roots and quotients of zeros take a slower path through the arithmetic units.
     gradients, first, second = ([torch.rand_like(p) for p in parameters] for _ in range(3))
     steps = [torch.full((), 1_000.0, device=p.device) for p in parameters]
     constants = {

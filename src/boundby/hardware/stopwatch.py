@@ -16,20 +16,20 @@ from boundby.model import Record
 Workload = Callable[[], object]
 
 FEWEST_SAMPLES = 5  # for a median and its spread
-# Below this, launching from Python (about 10 us an operator) would be what is measured.
+# Work shorter than this is dominated by its launch from Python (about 10 us per operator).
 _SHORT_NS = 200_000
 _GRAPH_NS = 1_000_000
 _CPU_BATCH_NS = 500_000
 _MOST_COPIES = 500
-# The device is kept busy this long while the host enqueues what is to be timed: without it, the
-# launches (some 10 us each) would lie between the two events. Where the host is slower than that,
-# it gets twice as long, and twice again, up to some 10 ms.
+# The device is kept busy this long while the host enqueues the measured work: otherwise the
+# launches (about 10 us each) would lie between the two events. If the host is slower, it gets twice
+# as long, repeatedly, up to about 10 ms.
 _HEAD_START_CYCLES = 100_000
 _LONGEST_HEAD_START_CYCLES = 25_600_000
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Time of one call in ns: the median, and how far the middle half of the samples spreads."""
+    """Time of one call in ns: the median, and the range of the middle half of the samples."""
 
     ns: float
     spread: float
@@ -44,7 +44,7 @@ class Timing(Record, frozen=True, kw_only=True):
         return cls(ns=middle, spread=(high - low) / middle if middle else 0.0, samples=len(samples))
 
     def for_each(self, count: int) -> Timing:
-        """Of one among so many that were timed as one."""
+        """The time of one of `count` equal parts that were timed together."""
         return Timing(ns=self.ns / count, spread=self.spread, samples=self.samples)
 
 
@@ -54,13 +54,13 @@ class Stopwatch(Protocol):
     ) -> Timing:
         """The device time of one call of `work`, spending about `seconds` on it.
 
-        `graphed`: it issues more than one kernel, so that its launches are kept out however long
-        it takes. `fewest`: samples that are taken however long they take.
+        `graphed`: it issues more than one kernel, so it is always captured, however long it takes.
+        `fewest`: the minimum number of samples, however long they take.
         """
         ...
 
     def sync(self) -> None:
-        """Wait until the device has nothing left to do."""
+        """Wait until the device is idle."""
         ...
 
 
@@ -73,9 +73,9 @@ def time_host(work: Workload, *, calls: int, rounds: int, settle: Workload | Non
 def time_host_in_turns(
     workloads: Sequence[tuple[Workload, int]], *, rounds: int, settle: Workload | None = None
 ) -> list[Timing]:
-    """As `time_host` for each, a round of one and then of the next.
+    """Like `time_host` for each function, in alternating rounds.
 
-    Where the host's pace changes, all of them are timed at the same paces, and can be compared.
+    If the host's speed changes, all functions see the same changes and stay comparable.
     """
     for work, _ in workloads:
         work()
@@ -145,9 +145,9 @@ class CudaStopwatch:
         return Timing.of(samples or late)
 
     def _head_start(self, work: Workload) -> tuple[float, int]:
-        """Time on the device, and the cycles in which the host enqueues all of it.
+        """The time of one call on the device, and the cycles that give the host enough head start.
 
-        Work that waits for the device is never enqueued in time, however long that is.
+        Work that waits for the device cannot be enqueued ahead, however long the head start.
         """
         cycles = _HEAD_START_CYCLES
         while cycles <= _LONGEST_HEAD_START_CYCLES:
@@ -158,7 +158,7 @@ class CudaStopwatch:
         return elapsed, _HEAD_START_CYCLES
 
     def _between_events(self, work: Workload, head_start: int) -> tuple[float, bool]:
-        """Time on the device, and whether all of it was enqueued before the device got there."""
+        """The device time, and whether all of it was enqueued before the device started."""
         start = self._torch.cuda.Event(enable_timing=True)
         end = self._torch.cuda.Event(enable_timing=True)
         self._torch.cuda._sleep(head_start)

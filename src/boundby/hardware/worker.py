@@ -1,9 +1,9 @@
-"""Measures in a process of its own, so that nothing of it stays behind in anybody else's.
+"""Measures in a separate process, so that the measurement has no effect on the caller's process.
 
-Probes compile code, fill caches, hold device memory and start a profiler. The parent says where,
-then what to measure, and reads one JSON message per line: the device, then progress, then the
-machine (or the times of the operators it asked for) or an error. Between the two it may take its
-time: the process imports and starts the device meanwhile.
+Probes compile code, fill caches, hold device memory and start a profiler. The parent sends the
+place, then the task, and reads one JSON message per line: the device, then progress, then the
+machine (or the requested operator times) or an error. The process imports torch and starts the
+device before the task arrives.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Place(msgspec.Struct):
 
 
 class Task(msgspec.Struct):
-    """The machine, or, where there are any, these operators instead."""
+    """The machine, or, if given, these operators instead."""
 
     quick: bool = False
     exercises: tuple[OpBenchmark, ...] = ()
@@ -67,7 +67,7 @@ Message = Identified | Advanced | Measured | Timed | Failed
 
 
 class Worker:
-    """The process, from now until it is closed."""
+    """The process, until it is closed."""
 
     def __init__(self, place: Place) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
@@ -86,7 +86,7 @@ class Worker:
         self.close()
 
     def messages(self, task: Task) -> Iterator[Message]:
-        """What it says while it does it."""
+        """Its messages, until the result."""
         self._send(task)
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -102,7 +102,7 @@ class Worker:
                 stream.close()  # type: ignore[union-attr]
 
     def _send(self, message: Place | Task) -> None:
-        """One that has died says why where its answer is read."""
+        """If the process has died, its answer says why."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(msgspec.json.encode(message) + b"\n")
@@ -116,7 +116,7 @@ class Worker:
 
 
 def main() -> None:
-    # What the probes' libraries print must not be taken for a message.
+    # Output of the probes' libraries must not be taken for a message.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _measured(device: Device, *, quick: bool, progress: Callable[[str, float], None]) -> Machine:
-    """The roofs, with how busy the machine was meanwhile."""
+    """The roofs, with the load of the machine meanwhile."""
     meter = LoadMeter()
     machine = measure(device, quick=quick, progress=progress)
     share = meter.wait_share()
@@ -170,7 +170,7 @@ def _through_jax(device: Device, advance: Callable[[str, float], None]) -> Measu
 
 
 def _prepare(place: Place) -> Device:
-    """Names the device, and starts it."""
+    """Send the device's name, and start it."""
     if jax_machine.is_needed():
         return jax_machine.identify(place.device)
     if place.threads is not None:

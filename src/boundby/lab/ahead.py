@@ -27,23 +27,25 @@ from typing import Any
 from boundby.hardware.stopwatch import Timing
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench, spread
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of, stream_rate, streamed_bytes
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
 _BYTES = 12  # per element: two float32 read, one written
 _SMALLEST = 64  # elements
-_PIECES = 400  # of each size at most: less than the launch queue holds
+_PIECES = 400  # at most, of each size: less than the launch queue holds
 _ROUNDS = 5  # the median of them counts
-# How far past the crossing: on a CPU it lies where one thread is still faster than several.
+# How far beyond the crossing to measure: on a CPU it is where one thread is still faster than
+# several.
 _FARTHEST = {"cuda": 32, "cpu": 1024}
 
 
 def predict(machine: Machine, _: Probe) -> Predictions:
     cost = overhead_of(machine, "eager_op_ns")
     elements = cost * stream_rate(machine, "add") / 1e9 / _BYTES
-    # Twice the cost where both are paid; beside the host, only what a kernel takes to start.
+    # On a CPU both costs add up, so twice the cost; on a GPU only a kernel's start-up time is
+    # added.
     start = (machine.overheads.memory_t0_ns or 0.0) + (machine.overheads.kernel_gap_ns or 0.0)
     corner = 2.0 if machine.kind == "cpu" else 1.0 + start / cost
     rests = ("eager_op_ns", "memory.dram.add", "memory.dram")
@@ -80,7 +82,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES
@@ -93,7 +95,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
         level, rise = flat(times), slope(sizes, times)
         found = crossing(level, rise)
         at_crossing = _pace(bench, arrays, max(_SMALLEST, round(found.value)))
-    return Observation(
+    return Measured(
         found={
             "crossover": found,
             "host": level,
@@ -118,14 +120,14 @@ def measure(bench: Bench, _: Probe) -> Observation:
 
 
 def _pace(bench: Bench, arrays: list[Any], size: int) -> Interval:
-    """Time per operator when many of one size are asked for in a row."""
+    """Time per operator when many of one size are issued in a row."""
     import torch
 
     bench.pause()
     elements = len(arrays[0])
     count = max(4, min(_PIECES, elements // size))
     stride = max(1, (elements - size) // count)
-    # Cut beforehand: cutting is an operator's worth of host time itself.
+    # Cut beforehand: cutting costs as much host time as an operator.
     pieces = [
         tuple(array[start : start + size] for array in arrays)
         for start in range(0, count * stride, stride)

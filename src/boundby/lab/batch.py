@@ -23,7 +23,7 @@ from typing import Any
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around
 from boundby.lab.rates import BYTES, product_dtype, product_rate, reading_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
@@ -53,7 +53,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     law = predict(bench.machine, Probe())
@@ -75,7 +75,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     level, rise = flat(times), slope(batches, times)
     found = crossing(level, rise)
     flops = 2.0 * inner * columns
-    return Observation(
+    return Measured(
         found={
             "critical": found,
             "bandwidth": level.inverse(1e9 * BYTES[dtype] * inner * columns),

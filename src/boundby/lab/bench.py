@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Workload, stopwatch_for
-from boundby.lab.pace import Pace
+from boundby.lab.host_speed import HostSpeedSampler
 from boundby.model import Machine
 from boundby.model.lab import Interval
 
-_WALL_NS = 5e6  # least duration of a sample
+_WALL_NS = 5e6  # minimum duration of a sample
 _ROUNDS = 7  # the median of them counts
 _LOOKS, _FEWEST_A_LOOK = 5, 2
 
@@ -25,7 +25,7 @@ class Bench:
     device: Device
     quick: bool = False
     tick: Callable[[], None] = lambda: None
-    pace: Pace = field(default_factory=Pace)
+    host_speed: HostSpeedSampler = field(default_factory=HostSpeedSampler)
     stopwatch: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,9 +40,9 @@ class Bench:
         return self.device.kind == "cuda"
 
     def pause(self) -> None:
-        """Between two measurements: something is done, and how fast is the host now?"""
+        """Run work between two measurements, and sample the host's speed."""
         self.tick()
-        self.pace.look()
+        self.host_speed.sample()
 
     def time(
         self, work: Workload, *, seconds: float = 0.2, fewest: int = FEWEST_SAMPLES
@@ -53,10 +53,10 @@ class Bench:
         return spread(self.stopwatch.time(work, seconds=seconds, fewest=fewest))
 
     def fastest(self, workloads: Sequence[Workload], *, seconds: float = 0.2) -> list[Interval]:
-        """Device time of each in ns: the fastest of several looks at all of them in turn.
+        """Device time of each in ns: the fastest of several samples, taken in turns.
 
-        Roofs are what a machine can do. What neighbours take of it for a while only adds time; so
-        the fastest look is the nearest to it, and a usual one is where its interval ends.
+        Roofs are the machine's limits. Other programs only add time, so the fastest sample is
+        nearest to the limit, and the median is the other end of its interval.
         """
         count = 2 if self.quick else _LOOKS
         looks = [
@@ -72,21 +72,21 @@ class Bench:
         return found
 
     def wall(self, work: Workload, *, rounds: int = _ROUNDS) -> Interval:
-        """Time of one call as a script sees it: many calls in a row, then a wait for the device."""
+        """Time of one call in a script: many calls in a row, then a sync."""
         return self.compare({"": work}, rounds=rounds)[""]
 
     def compare(
         self, workloads: Mapping[str, Workload], *, rounds: int = _ROUNDS, fastest: bool = False
     ) -> dict[str, Interval]:
-        """The same for several, taken in turns: what disturbs one disturbs them all.
+        """The same for several, taken in turns, so that disturbances affect all of them.
 
-        `fastest`: beside roofs, what neighbours add is not of the law; see `fastest`.
+        `fastest`: for laws about roofs, to which other programs only add time; see `fastest`.
         """
         calls = {name: self._calls(work) for name, work in workloads.items()}
         samples: dict[str, list[float]] = {name: [] for name in workloads}
         for _ in range(rounds):
             for name, work in workloads.items():
-                self.pace.look()
+                self.host_speed.sample()
                 samples[name].append(self._sample(work, calls[name]))
         found = {name: spread(Timing.of(taken)) for name, taken in samples.items()}
         if not fastest:
@@ -98,7 +98,7 @@ class Bench:
         }
 
     def _calls(self, work: Workload) -> int:
-        """How many calls make a sample long enough to be read off a clock."""
+        """How many calls make a sample long enough for the clock."""
         self.pause()
         for _ in range(2):
             work()

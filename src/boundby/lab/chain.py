@@ -17,7 +17,7 @@ from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
-# Elements that one turn of the C loop holds in registers: CHAINS vectors of LANES floats.
+# Elements that one iteration of the C loop holds in registers: CHAINS vectors of LANES floats.
 _TURN = 256
 _UNROLLED = 16
 _C_SOURCE = """
@@ -93,7 +93,7 @@ class Chain:
 
 
 class Core:
-    """One core of a CPU, and chains over an array of its own."""
+    """One core of a CPU, and chains over its own array."""
 
     def __init__(self, *, elements: int) -> None:
         import torch

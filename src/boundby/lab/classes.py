@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from boundby.lab.bench import Bench
 from boundby.lab.encoder import Shape, training_step
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, between, exactly
 from boundby.lab.rates import BYTES, product_dtype, product_rate, stream_rate
 from boundby.model import Machine, units
-from boundby.model.diagnosis import ClassRow
 from boundby.model.lab import Axis, Bar, Bars
+from boundby.model.rows import ClassRow
 from boundby.session.live import diagnose
 
 _SHAPES = {
@@ -35,7 +35,7 @@ _SHAPES = {
     "cpu": Shape(layers=2, width=512, heads=8, batch=8, length=128),
 }
 _ABOVE_FLOOR = 3.0  # factor above the roofline minimum; assumed
-# FLOPs an element: of a softmax or layer norm forward and backward, of a pointwise operator.
+# FLOPs per element: of a softmax or layer norm forward and backward, of a pointwise operator.
 _NORM_FLOPS, _POINTWISE_FLOPS = 12.0, 4.0
 _PASSES = 5  # of a normalization or activation: two forward, three backward
 _PAPER = {"contraction": 0.61, "normalization": 0.255, "elementwise": 0.135}  # of the time
@@ -77,13 +77,13 @@ def predict(machine: Machine, _: Probe) -> Predictions:
 
 
 def _contraction_flops(shape: Shape) -> float:
-    """Forward 24 d^2 a token and 4 d for every pair of tokens; backward twice that."""
+    """Forward 24 d^2 per token and 4 d for every pair of tokens; backward twice that."""
     width, tokens = shape.width, shape.tokens
     return 3.0 * shape.layers * (24 * tokens * width**2 + 4 * tokens * shape.length * width)
 
 
 def _normalized(shape: Shape) -> float:
-    """Elements that softmax and layer norms go over."""
+    """Elements in softmax and layer norms."""
     return float(shape.layers * (shape.scores + 2 * shape.tokens * shape.width))
 
 
@@ -92,7 +92,7 @@ def _pointwise(shape: Shape) -> float:
     return float(shape.layers * (shape.scores + 6 * shape.tokens * shape.width))
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     shape = _SHAPES[bench.device.kind]
@@ -106,7 +106,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     diagnosis = diagnose(ticked, warmup=3, steps=5, profiled=2, machine=bench.machine)
     rows: dict[str, ClassRow] = {row.name: row for row in diagnosis.classes}
     products = rows["contraction"]
-    seen = Observation(
+    seen = Measured(
         found={"flops": exactly(products.flops_share), "time": exactly(products.time_share)}
     )
     for name in ("normalization", "elementwise"):

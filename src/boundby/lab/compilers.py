@@ -27,23 +27,23 @@ from typing import Any
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.counts import count_calls, count_nodes, count_operators
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, between, exactly
 from boundby.lab.jax_step import time_jax
 from boundby.lab.mlp_step import BATCH, LAYERS, WIDTH, eager_loss, eager_step, whole_step
 from boundby.lab.rates import overhead_of, rate_of
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-# Every layer's product and, in backward, two: but nobody asks for the gradient of the data.
+# Every layer's product and, in backward, two: but the gradient of the data is not computed.
 PRODUCTS = 3 * LAYERS - 1
-# A function of a framework is some lines, each of which looks things up: some additions' time.
+# A framework function is several lines with lookups: the time of some additions.
 ADDITIONS_A_CALL = 5
-# From the sum of the cheapest requests to what a mixed step takes.
+# The factor from the sum of the cheapest requests to the time of a mixed step.
 LEAST, USUAL, MOST = 1 / 1.25, 1.5, 2.5
 
 
 def probe(bench: Bench) -> Probe:
-    """Counts, not times: what the eager step asks for, and what the compiled one does."""
+    """Counts, not times: what the eager step issues, and what the compiled one does."""
     import torch
     from torch._inductor import metrics
 
@@ -98,7 +98,7 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
 def _eager_ns(machine: Machine, probe: Probe) -> float:
     count = {name: figure.value for name, figure in probe.figures.items()}
     asking, look, call = _costs(machine)
-    # Where it was not measured, a node is taken to cost what an operator does.
+    # If not measured, a node is assumed to cost as much as an operator.
     node = (machine.overheads.trained_op_ns or 2 * asking) - asking
     requests = count["operators"] * asking + count["looks"] * look + count["nodes"] * max(0.0, node)
     return requests + count["calls"] * call + _arithmetic_ns(machine)
@@ -114,20 +114,20 @@ def _compiled_ns(machine: Machine, probe: Probe) -> float:
 
 
 def _costs(machine: Machine) -> tuple[float, float, float]:
-    """Of a request, of one without a launch, and of a function that Python calls."""
+    """The costs of a request, of one without a launch, and of a Python function call."""
     asking = overhead_of(machine, "eager_op_ns")
     look = max(0.0, asking - (machine.overheads.launch_ns or 0.0))
     return asking, look, ADDITIONS_A_CALL * overhead_of(machine, "python_add_ns")
 
 
 def _arithmetic_ns(machine: Machine) -> float:
-    """On a CPU who asks also multiplies; a GPU does it meanwhile."""
+    """On a CPU the thread that issues also multiplies; a GPU multiplies meanwhile."""
     if machine.kind != "cpu":
         return 0.0
     return PRODUCTS * 2 * BATCH * WIDTH**2 / rate_of(machine, "matmul.float32") * 1e9
 
 
-def measure(bench: Bench, probe: Probe) -> Observation:
+def measure(bench: Bench, probe: Probe) -> Measured:
     compiled, arguments = probe.state
     workloads: dict[str, Workload] = {
         "eager": eager_step(bench.target),
@@ -136,7 +136,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     if bench.cuda:
         workloads["graph"] = _graph(bench)
     times = bench.compare(workloads)
-    seen = Observation(found=dict(times))
+    seen = Measured(found=dict(times))
     seen.found["speedup"] = times["eager"].over(times["compiled"])
     for name, words in {
         "operators": "eager torch: operators of a step",
@@ -180,7 +180,7 @@ def _least_traffic(arguments: tuple[Any, ...]) -> float:
     return float(2 * sum(each.nbytes for state in states for each in state) + x.nbytes + y.nbytes)
 
 
-def _add_jax(bench: Bench, seen: Observation, times: dict[str, Interval]) -> None:
+def _add_jax(bench: Bench, seen: Measured, times: dict[str, Interval]) -> None:
     found = time_jax(bench.device.kind, quick=bench.quick)
     if isinstance(found, str):
         seen.notes.append(found)

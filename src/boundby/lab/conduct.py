@@ -8,31 +8,31 @@ from collections.abc import Callable
 import msgspec
 
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
-from boundby.lab.neighbours import Neighbours
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe
+from boundby.lab.other_processes import OtherProcesses
 from boundby.lab.recheck import remeasure
 from boundby.model import HOST_COSTS, units
 from boundby.model.lab import Interval, Measurement, Result
 
-# An interpreter loses more to a neighbour on its core than native code does: where an addition in
+# Other processes on the same core slow an interpreter more than native code: when an addition in
 # Python took 2.15 times as long, one in torch took 1.72 times, a bare launch 1.46.
 _NATIVE = 0.5
-# A roof that is now off by more than this is worth naming as a reason.
+# A roof that differs by more than this now is named as a reason.
 _CHANGED = 1.10
 
 
 def conduct(
     experiment: Experiment, bench: Bench, told: Callable[[Predictions], None] = lambda _: None
 ) -> Result:
-    """Predict, tell, measure, judge. The prediction is made before the measurement begins."""
-    began, neighbours = time.perf_counter(), Neighbours()
-    bench.pace.begin()
+    """Predict, report, measure, judge. The prediction is made before the measurement begins."""
+    began, others = time.perf_counter(), OtherProcesses()
+    bench.host_speed.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
     predicted = experiment.predict(bench.machine, probe)
     told(predicted)
     observation = experiment.measure(bench, probe)
-    bench.pace.settle()
-    law = at_the_pace_seen(experiment, bench, probe, predicted)
+    bench.host_speed.settle()
+    law = at_measured_speed(experiment, bench, probe, predicted)
     measured = judge(law, observation)
     misses = [name for name, found in measured.items() if found.held is False]
     judged = [found for found in measured.values() if found.held is not None]
@@ -42,7 +42,7 @@ def conduct(
         for name, found in measured.items()
         if found.held and not predicted[name].overlaps(found)
     ]
-    disturbed = [*filter(None, (bench.pace.words(bench.machine), neighbours.words()))]
+    disturbed = [*filter(None, (bench.host_speed.words(bench.machine), others.words()))]
     if misses or rescued:
         said = [_explain(name, predicted, law, observation) for name in misses + rescued]
         why = "; ".join([*said, *disturbed] if misses else [why, *said, *disturbed])
@@ -66,8 +66,8 @@ def conduct(
     )
 
 
-def judge(predicted: Predictions, observation: Observation) -> dict[str, Measurement]:
-    """Every figure that was found, and whether its interval meets the predicted one."""
+def judge(predicted: Predictions, observation: Measured) -> dict[str, Measurement]:
+    """Every measured figure, and whether its interval overlaps the predicted one."""
     measured = {
         name: Measurement(
             what=predicted[name].what,
@@ -83,11 +83,11 @@ def judge(predicted: Predictions, observation: Observation) -> dict[str, Measure
     return measured | observation.also
 
 
-def at_the_pace_seen(
+def at_measured_speed(
     experiment: Experiment, bench: Bench, probe: Probe, predicted: Predictions
 ) -> Predictions:
-    """What the law says of a host at the paces that were seen, where it rests on the host."""
-    seen = bench.pace.beside(bench.machine)
+    """The law's prediction at the host speeds that were measured, if it depends on the host."""
+    seen = bench.host_speed.relative_to(bench.machine)
     if seen is None:
         return predicted
     fast, usual, slow = (
@@ -112,12 +112,12 @@ def at_the_pace_seen(
 
 
 def _explain(
-    name: str, predicted: Predictions, paced: Predictions, observation: Observation
+    name: str, predicted: Predictions, at_speed: Predictions, observation: Measured
 ) -> str:
     law = predicted[name]
     words = f"{law.what}: predicted {units.quantity(law.value, law.unit)}"
-    if paced[name].value != law.value:
-        words += f" ({units.quantity(paced[name].value, law.unit)} at the host's pace)"
+    if at_speed[name].value != law.value:
+        words += f" ({units.quantity(at_speed[name].value, law.unit)} at the measured host speed)"
     words += f", found {units.quantity(observation.found[name].value, law.unit)}"
     reason = observation.reasons.get(name)
     return f"{words}, because {reason}" if reason else words
@@ -131,7 +131,7 @@ def _explain_by_roofs(
     measured: dict[str, Measurement],
     misses: list[str],
 ) -> str:
-    """Whether the machine of now, instead of the saved one, would have predicted what was found."""
+    """Whether the present machine, instead of the saved one, would have predicted the result."""
     names = sorted({name for miss in misses for name in predicted[miss].rests_on})
     if not names:
         return ""
@@ -143,10 +143,14 @@ def _explain_by_roofs(
     }
     if not changes:
         return "; the roofs behind it, measured again, are as saved"
-    seen = bench.pace.beside(bench.machine)
+    seen = bench.host_speed.relative_to(bench.machine)
     words = ", ".join(
         f"{name} {new / old:.2f} times what was saved"
-        + (" as the host's pace" if seen and name in HOST_COSTS and _meets(seen, new / old) else "")
+        + (
+            " as the host's speed"
+            if seen and name in HOST_COSTS and _meets(seen, new / old)
+            else ""
+        )
         for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)
@@ -163,7 +167,7 @@ def _meets(seen: Interval, factor: float) -> bool:
 
 
 def failed(experiment: Experiment, reason: str) -> Result:
-    """An experiment that could not be brought to its end."""
+    """An experiment that failed."""
     return Result(
         name=experiment.name,
         title=experiment.title,

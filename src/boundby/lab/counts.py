@@ -1,4 +1,4 @@
-"""Count what a step issues in one run of it; nothing is timed here."""
+"""Counts what one run of a step issues; nothing is timed here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VIEWS = {"view", "_unsafe_view", "t", "transpose", "detach", "expand", "alias",
 class Counts:
     """`operators` do work on the device; `looks` are tensors that the host only handles.
 
-    A view is a look, and so is each tensor of an operator over a list that one kernel serves.
+    A view is a look, and so is each tensor of a list operator that one kernel processes.
     """
 
     operators: int = 0
@@ -43,7 +43,7 @@ def count_operators(step: Workload) -> Counts:
                 return out
             listed = args[0] if args and isinstance(args[0], list | tuple) else []
             if listed and listed[0].device.type == "cpu":
-                # On a CPU an operator over a list is one for each.
+                # On a CPU a list operator runs one operator per tensor.
                 counts.operators += len(listed)
             else:
                 counts.operators += 1

@@ -24,7 +24,7 @@ from typing import Any
 
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import (
     BYTES,
     overhead_of,
@@ -73,7 +73,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     kind = bench.device.kind
     size = streamed_bytes(bench.machine, quick=bench.quick) // 2
     large, width = _LARGE[kind]
@@ -86,7 +86,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     thin = _both(bench, skinny, lambda batch: _product(bench, batch, weights))
     whole = rate_of(bench.machine, "memory.dram") / 1e9
     moved = BYTES[product_dtype(bench.machine)] * inner * columns
-    seen = Observation(
+    seen = Measured(
         found={
             "overhead": tiny[1].over(tiny[0]),
             "compute": big[1].over(big[0]),
@@ -128,7 +128,8 @@ def _both(bench: Bench, batch: int, model: Callable[[int], Workload]) -> list[In
 
 
 def _tiny_bytes() -> float:
-    """What the tiny layers move: weights, and activations in and out of both operators."""
+    """The bytes that the tiny layers move: weights, and activations in and out of both
+    operators."""
     return 4.0 * _LAYERS * (_TINY**2 + 4 * _TINY_BATCH * _TINY)
 
 

@@ -10,7 +10,7 @@ from boundby.hardware.stopwatch import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Everything that decides what a step has to do."""
+    """Everything that determines the work of a step."""
 
     layers: int
     width: int

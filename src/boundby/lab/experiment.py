@@ -12,8 +12,8 @@ from boundby.model.lab import Interval, Measurement, Plot, Prediction
 
 HEADINGS = ("The claim", "The law", "The experiment")
 
-# A rate that a saved roof promises is met when it is met within this factor: the roofs themselves
-# are the best of several patterns, shapes or bursts.
+# A saved rate counts as reached within this factor: the roofs themselves are the best of several
+# patterns, shapes or bursts.
 TOLERANCE = 1.25
 
 Predictions = dict[str, Prediction]
@@ -21,17 +21,17 @@ Predictions = dict[str, Prediction]
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What an experiment needs to know beyond the saved machine, measured before it predicts."""
+    """Additional figures that an experiment needs, measured before it predicts."""
 
     figures: Mapping[str, Interval] = field(default_factory=dict)
     state: Any = None
 
 
 @dataclass(kw_only=True)
-class Observation:
-    """What was measured: `found` by the names of what was predicted, `also` beside it.
+class Measured:
+    """The measurement: `found` by the names of the predictions, `also` without one.
 
-    `reasons` are for figures that miss: what else was measured that explains it.
+    `reasons` explain figures that miss, from other measurements.
     """
 
     found: dict[str, Interval] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Observation:
     summary: str = ""
 
     def add(self, name: str, what: str, unit: str, value: Interval | float) -> None:
-        """A figure that nothing was predicted for."""
+        """Add a figure without a prediction."""
         if not isinstance(value, Interval):
             value = exactly(value)
         self.also[name] = Measurement(
@@ -57,11 +57,11 @@ class Experiment:
     name: str
     document: str
     predict: Callable[[Machine, Probe], Predictions]
-    measure: Callable[[Bench, Probe], Observation]
+    measure: Callable[[Bench, Probe], Measured]
     probe: Callable[[Bench], Probe] | None = None
-    # How long it takes, for the progress bar, as seen on a CPU with two cores.
+    # Its duration, for the progress bar, measured on a CPU with two cores.
     seconds: float = 10.0
-    # It starts a profiler, or leaves its process slower in another way: to be run last.
+    # It starts a profiler, or slows its process in another way: to be run last.
     marks_process: bool = False
 
     @property

@@ -21,15 +21,15 @@ from typing import Any
 
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import stream_rate, streamed_bytes
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
 _BYTES_PER_ELEMENT = 8  # one float32 read, one written
-# Small enough to stay in a core's own cache and on one thread, large enough to hide the call.
+# Small enough for a core's own cache and one thread, large enough to outweigh the call.
 _CACHED_ELEMENTS = 16 * 1024
-# Arithmetic hides behind memory only while it is clearly less.
+# Arithmetic hides behind memory only if it takes clearly less time.
 _HIDDEN = 0.6
 
 
@@ -45,7 +45,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES_PER_ELEMENT
@@ -70,7 +70,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     with torch.no_grad():
         times = bench.compare(workloads)
     one, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
-    seen = Observation(
+    seen = Measured(
         found={
             "one": one.times(1 / elements),
             "eager": both.over(one),
@@ -100,8 +100,8 @@ def _plot(times: dict[str, Interval], one: Interval) -> Bars:
     return Bars(title="Time of one call", axis=Axis(name="time", unit="ns", log=False), bars=bars)
 
 
-def _find_reasons(bench: Bench, seen: Observation, x: Any) -> None:
-    """What the arithmetic alone costs: of one more cosine in a long fused chain, on a GPU."""
+def _find_reasons(bench: Bench, seen: Measured, x: Any) -> None:
+    """The cost of the arithmetic alone: of one more cosine in a long fused chain, on a GPU."""
     import torch
 
     if bench.cuda:

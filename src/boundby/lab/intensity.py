@@ -21,7 +21,7 @@ from __future__ import annotations
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.chain import Chain
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around
 from boundby.lab.rates import rate_of, stream_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
@@ -46,18 +46,18 @@ def predict(machine: Machine, _: Probe) -> Predictions:
 
 
 def lengths(balance: float) -> list[int]:
-    """Powers of two, from one to well past the balance."""
+    """Powers of two, from one to well beyond the balance."""
     return [2**power for power in range(16) if 2**power <= _PAST_BALANCE * balance]
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     law = predict(bench.machine, Probe())
     chain = Chain(bench, streamed_bytes(bench.machine, quick=bench.quick) // 8)
     counts = lengths(law["crossover"].value)
     times = bench.fastest([chain.of(count) for count in counts], seconds=0.3)
     level, rise = flat(times), slope(counts, times)
     found = crossing(level, rise)
-    return Observation(
+    return Measured(
         found={
             "crossover": found,
             "bandwidth": level.inverse(1e9 * _BYTES * chain.elements),

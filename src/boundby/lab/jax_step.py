@@ -20,7 +20,7 @@ _ROUNDS = 7  # the median of them counts
 
 
 class JaxTimes(msgspec.Struct):
-    """Of one step, in ns; traffic as XLA counts it."""
+    """Times of one step, in ns; traffic as XLA counts it."""
 
     words: str
     plain: Interval
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _step(jax: Any) -> tuple[Any, Any, str]:
-    """Forward, backward, clip, Adam; the optimizer as an optax chain where optax is installed."""
+    """Forward, backward, clip, Adam; the optimizer as an optax chain if optax is installed."""
     numpy = jax.numpy
     keys = jax.random.split(jax.random.PRNGKey(0), LAYERS + 2)
     parameters = [

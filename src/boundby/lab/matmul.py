@@ -23,7 +23,7 @@ from boundby.hardware import onednn
 from boundby.hardware.probes.matmul import affordable_side, product, tf32
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, between
 from boundby.lab.rates import BYTES, overhead_of, product_rate, rate_of
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Prediction, Series
@@ -62,9 +62,9 @@ def dtypes(machine: Machine) -> list[str]:
     return [name for name in _DTYPES[machine.kind] if machine.rate(f"matmul.{name}")]
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     law = predict(bench.machine, Probe())
-    seen = Observation()
+    seen = Measured()
     series, marks = [], []
     for dtype in dtypes(bench.machine):
         sides, times = _sweep(bench, dtype)

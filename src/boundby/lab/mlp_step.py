@@ -12,7 +12,7 @@ _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 def eager_loss(device: str) -> tuple[Any, Workload]:
-    """The model as people write it, and its loss."""
+    """The model as usually written, and its loss."""
     import torch
     from torch import nn
 
@@ -44,7 +44,7 @@ def eager_step(device: str, *, capturable: bool = False) -> Workload:
 
 
 def whole_step(device: str) -> tuple[Any, tuple[Any, ...]]:
-    """The same as one function of parameters, moments and data, for a compiler to take whole."""
+    """The same as one function of parameters, moments and data, for a compiler."""
     import torch
     from torch.func import grad
 

@@ -24,7 +24,7 @@ from boundby.hardware.probes.matmul import product
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.chain import Core
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import product_rate, rate_of
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Series
@@ -33,7 +33,7 @@ from boundby.model.lab import Axis, Interval, Lines, Series
 _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
 _SIDE = 8192
-# Of the shorter one: different parts of a machine hardly disturb each other.
+# Share of the shorter one: different parts of a machine hardly disturb each other.
 _HIDDEN = 0.9
 _COPY_BYTES = 128 * 1024**2
 _STREAM_BYTES = 192 * 1024**2
@@ -86,7 +86,7 @@ def _chunk_times(machine: Machine, probe: Probe) -> tuple[float, float]:
     return 1e9 * parts.flops / one_core, 1e9 * parts.bytes / probe.figures["stream"].value
 
 
-def measure(bench: Bench, probe: Probe) -> Observation:
+def measure(bench: Bench, probe: Probe) -> Measured:
     parts: _Parts = probe.state
     work = parts.math(_CHUNKS)
     alone: list[Interval] = []
@@ -106,7 +106,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
         value=(total - together.value) / shorter,
         high=(total - together.low) / shorter,
     )
-    seen = Observation(
+    seen = Measured(
         found={
             "lower": max(math, comms, key=lambda time: time.value),
             "upper": Interval(low=math.low + comms.low, value=total, high=math.high + comms.high),

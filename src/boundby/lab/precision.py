@@ -18,7 +18,7 @@ from __future__ import annotations
 from boundby.hardware import onednn
 from boundby.hardware.probes.matmul import affordable_side, product, tf32
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import TOLERANCE, Experiment, Observation, Predictions, Probe, between
+from boundby.lab.experiment import TOLERANCE, Experiment, Measured, Predictions, Probe, between
 from boundby.lab.rates import product_dtype, product_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars
@@ -58,13 +58,13 @@ def dtypes(machine: Machine) -> list[str]:
     return [dtype for dtype in _DTYPES if machine.rate(f"matmul.{dtype}")]
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     kind = bench.device.kind
     largest = _SIDE[kind] // (2 if bench.quick else 1)
     law = predict(bench.machine, Probe())
-    seen = Observation()
+    seen = Measured()
     for dtype in dtypes(bench.machine):
         side = affordable_side(kind, largest, product_rate(bench.machine, dtype).value)
         with tf32(enabled=dtype == "tf32"), onednn.as_it_was(), torch.inference_mode():

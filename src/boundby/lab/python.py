@@ -23,7 +23,7 @@ import operator
 
 from boundby.hardware.stopwatch import Timing, time_host
 from boundby.lab.bench import Bench, spread
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of
 from boundby.model import Machine, units
 from boundby.model.host_speed import addition_ns
@@ -32,7 +32,7 @@ from boundby.model.lab import Axis, Bar, Bars, Interval
 _SMALL = 64  # elements
 _MORE = 8192  # elements: still on one thread, in the core's own cache
 _ADDITIONS, _LOOPS = 300_000, 9
-_CALLS = 300  # a sample
+_CALLS = 300  # per sample
 _ROUNDS = 15  # the median of them counts
 
 
@@ -65,7 +65,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     return predictions
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     a, b = (torch.rand(_SMALL, device=bench.target) for _ in range(2))
@@ -74,7 +74,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     interpreter = _host(bench, lambda: operator.is_(a, b))
     kernel = _kernel(bench)
     parts = {"interpreter": interpreter.value, "kernel": kernel.value}
-    seen = Observation(
+    seen = Measured(
         found={"python": addition, "torch": eager, "ratio": eager.over(addition)},
     )
     if bench.cuda:

@@ -7,14 +7,14 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
 _MIB = 1024**2  # definition
-# Working sets: twice the last-level cache, so that a second pass finds nothing of the first, but
-# never more than this.
+# Working sets: twice the last-level cache, so that a second pass finds nothing of the first in it,
+# but at most this size.
 _LARGEST_SET = {"cuda": 2048 * _MIB, "cpu": 640 * _MIB}
 _SMALLEST_SET = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
 
 
 def rate_of(machine: Machine, name: str) -> float:
-    """A roof that the law cannot do without."""
+    """A roof that the law needs."""
     rate = machine.rate(name)
     if not rate:
         raise BoundbyError(
@@ -25,7 +25,7 @@ def rate_of(machine: Machine, name: str) -> float:
 
 
 def overhead_of(machine: Machine, name: str) -> float:
-    """One of the overheads that the law cannot do without, in ns."""
+    """One of the overheads that the law needs, in ns."""
     value: float | None = getattr(machine.overheads, name)
     if not value:
         raise BoundbyError(
@@ -41,7 +41,7 @@ def stream_rate(machine: Machine, pattern: str) -> float:
 
 
 def reading_rate(machine: Machine) -> float:
-    """Bytes per second that are read: the roof itself, where reading is what reached it."""
+    """Bytes per second read: the roof itself, if reading reached it."""
     roof = machine.roof("memory.dram")
     if roof is not None and roof.note == "read":
         return roof.value
@@ -49,14 +49,14 @@ def reading_rate(machine: Machine) -> float:
 
 
 def product_rate(machine: Machine, dtype: str) -> Interval:
-    """FLOP/s of products: from what is sustained to what a short burst reaches."""
+    """FLOP/s of products: from the sustained rate to that of a short burst."""
     burst = rate_of(machine, f"matmul.{dtype}")
     sustained = min(burst, machine.rate(f"matmul.{dtype}.sustained") or burst)
     return Interval(low=sustained, value=(sustained * burst) ** 0.5, high=burst)
 
 
 def streamed_bytes(machine: Machine, *, quick: bool) -> int:
-    """A working set that lives in device memory, not in a cache."""
+    """A working set in device memory, not in a cache."""
     capacity = max((level.capacity or 0 for level in machine.levels), default=0)
     wanted = max(2 * capacity, _SMALLEST_SET[machine.kind])
     size = min(wanted, _LARGEST_SET[machine.kind], (machine.memory_bytes or wanted * 8) // 8)
@@ -64,7 +64,7 @@ def streamed_bytes(machine: Machine, *, quick: bool) -> int:
 
 
 def product_dtype(machine: Machine) -> str:
-    """What products are made in: bfloat16 on a GPU, float32 on a CPU."""
+    """The dtype of products: bfloat16 on a GPU, float32 on a CPU."""
     return "bfloat16" if machine.kind == "cuda" else "float32"
 
 

@@ -1,4 +1,4 @@
-"""Measure saved figures again, to tell a changed machine from a law that does not hold."""
+"""Measures saved figures again, to distinguish a changed machine from a law that does not hold."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from boundby.lab.bench import Bench
 from boundby.lab.rates import streamed_bytes
 from boundby.model import Machine, Roof
 
-# Name of a saved figure -> what it was and what it is now.
+# Name of a saved figure -> its saved and its present value.
 Changes = dict[str, tuple[float, float]]
 
 
 def remeasure(bench: Bench, names: list[str]) -> tuple[Machine, Changes]:
-    """The machine with these figures as they are now, and how each of them changed."""
+    """The machine with these figures measured again, and how each of them changed."""
     now: dict[str, float] = {}
     families = {name.split(".")[0] for name in names}
     for roof in _roofs(bench, names, families):
@@ -70,7 +70,7 @@ def _roofs(bench: Bench, names: list[str], families: set[str]) -> list[Roof]:
 
 
 def _memory(bench: Bench) -> list[Roof]:
-    """Each access pattern over an array that no cache holds, and the best of them."""
+    """Each access pattern over an array larger than all caches, and the best of them."""
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // 8

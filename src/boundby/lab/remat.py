@@ -25,7 +25,7 @@ from typing import Any
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import (
     Experiment,
-    Observation,
+    Measured,
     Predictions,
     Probe,
     around,
@@ -38,8 +38,8 @@ from boundby.model.lab import Axis, Bar, Bars, Interval
 
 _BLOCKS, _PER_BLOCK = 2, 4
 _ACTIVATIONS = _BLOCKS * _PER_BLOCK
-# On a GPU so many that its passes take longer than the host takes to ask for them; of a small one,
-# what it keeps for backward fills half of the memory.
+# On a GPU as many that the passes take longer than the host needs to issue them; on a small GPU the
+# saved tensors fill half of the memory.
 _ELEMENTS = {"cuda": 256 * 1024**2, "cpu": 16 * 1024**2}
 _BYTES_FOR_EACH = 64
 _CACHED_ELEMENTS = 64 * 1024
@@ -75,7 +75,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     room = (bench.machine.memory_bytes or 0) // _BYTES_FOR_EACH
@@ -83,7 +83,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     elements //= 8 if bench.quick else 1
     x = torch.randn(elements, device=bench.target, requires_grad=True)
     grad = torch.ones(elements, device=bench.target)
-    # For any size, so that the same code can be timed on cached numbers too.
+    # For any size, so that the same code can also be timed on cached numbers.
     compiled = torch.compile(_activations, dynamic=True)
     variants: dict[str, Forward] = {
         "stored": _activations,
@@ -92,7 +92,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     }
     times = bench.compare({name: _training(forward, x, grad) for name, forward in variants.items()})
     kept = {name: _bytes_kept(variants[name], x) for name in ("stored", "checkpointed")}
-    seen = Observation(
+    seen = Measured(
         found={
             "checkpointed": times["checkpointed"].over(times["stored"]),
             "fused": times["fused"].over(times["stored"]),
@@ -132,8 +132,8 @@ def measure(bench: Bench, _: Probe) -> Observation:
     return seen
 
 
-def _find_reason(bench: Bench, compiled: Forward, seen: Observation) -> None:
-    """What the fused kernels' arithmetic costs, on numbers that do not come from memory."""
+def _find_reason(bench: Bench, compiled: Forward, seen: Measured) -> None:
+    """The cost of the fused kernels' arithmetic, on numbers in a cache."""
     import torch
 
     if bench.cuda:
@@ -183,7 +183,7 @@ def _training(forward: Forward, x: Any, grad: Any) -> Callable[[], Any]:
 
 
 def _bytes_kept(forward: Forward, x: Any) -> float:
-    """Bytes that autograd holds on to between forward and backward, every storage once."""
+    """Bytes that autograd keeps between forward and backward, each storage once."""
     import torch
 
     storages: dict[int, int] = {}

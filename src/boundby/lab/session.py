@@ -15,12 +15,13 @@ Progress = Callable[[str, float], None]
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:
-    """The named experiments, or all of them; a wrong name is an error before anything is run."""
+    """The named experiments, or all of them; raises for a wrong name before anything is run."""
     return [worker.find(name) for name in names] or list(EXPERIMENTS)
 
 
 class Session:
-    """Collects results as they come in, so that what is done stays when the rest is given up."""
+    """Collects results as they arrive, so that finished ones are kept if the rest is
+    interrupted."""
 
     def __init__(
         self, machine: Machine, device: str, chosen: Sequence[Experiment], *, quick: bool
@@ -30,7 +31,7 @@ class Session:
         self._quick = quick
         self._results: dict[str, Result] = {}
         self._predicted: dict[str, Predictions] = {}
-        # Those that slow their process down come last, the others in their order.
+        # Experiments that slow their process come last, the others in order.
         ordered = sorted(self._chosen, key=lambda experiment: experiment.marks_process)
         self._request = worker.Request(
             machine=machine, device=device, names=[each.name for each in ordered], quick=quick
@@ -49,7 +50,7 @@ class Session:
                     self._predicted[name] = predicted
                 case worker.Advanced(name):
                     ticks += 1
-                    # How many will come is not known: approach the end, never reach it.
+                    # The number is unknown: approach the end without reaching it.
                     progress(name, done + weights[name] * ticks / (ticks + 10))
                 case worker.Finished(result):
                     self._keep(result)
@@ -62,7 +63,7 @@ class Session:
         self._results[result.name] = result
 
     def report(self, *, interrupted: bool = False) -> LabReport:
-        """Everything that is done, in the order of the list."""
+        """All results so far, in the order of the list."""
         return LabReport(
             machine=self._machine,
             results=[

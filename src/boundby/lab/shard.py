@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from boundby.lab.asymptotes import crossing, middle, points_of, slope
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import product_rate
 from boundby.lab.torchrun import Ranks
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
-_RANKS = 2  # fewest that communicate
+_RANKS = 2  # the smallest number that communicates
 
 
 def probe(bench: Bench) -> Probe:
@@ -65,7 +65,8 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
 
 
 def rank_rate(machine: Machine, probe: Probe) -> float:
-    """FLOP/s of one rank: the machine's share where it describes this device, else the probe's."""
+    """FLOP/s of one rank: the machine's share if it describes this device, otherwise the
+    probe's."""
     ranks: Ranks = probe.state
     if ranks.probes_products:
         return probe.figures["rank"].value
@@ -73,7 +74,7 @@ def rank_rate(machine: Machine, probe: Probe) -> float:
     return whole if machine.kind == "cuda" else whole / min(_RANKS, machine.threads or 1)
 
 
-def measure(bench: Bench, probe: Probe) -> Observation:
+def measure(bench: Bench, probe: Probe) -> Measured:
     ranks: Ranks = probe.state
     law = predict(bench.machine, probe)
     depths = _depths(law["depth"].value)
@@ -83,7 +84,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     found = crossing(level, slope(depths, math))
     below = _nearest(depths, law["depth"].value / 4)
     above = _nearest(depths, law["depth"].value * 4)
-    seen = Observation(
+    seen = Measured(
         found={
             "depth": found,
             "transfer": level,

@@ -22,14 +22,15 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
 _PATIENCE_S = 90.0  # time limit
-# Long enough for a product at its usual rate, of which the law speaks.
+# Long enough for a product at its usual rate, as the law assumes.
 _PROBE_DEPTH = {"cpu": 2048, "cuda": 4096}
 _SHAPE = {"cpu": (512, 1024), "cuda": (4096, 8192)}  # rows, columns
 _ROUNDS = 7
 
 
 class Request(msgspec.Struct):
-    """One product a rank (B x depth times depth x F) for each depth, and the sums' transfer."""
+    """One product per rank (B x depth times depth x F) for each depth, and the transfer of the
+    sums."""
 
     depths: list[int]
     rows: int
@@ -45,7 +46,7 @@ class Answer(msgspec.Struct):
 
 
 class Ranks:
-    """Two ranks that stay up until they have measured, or until this object goes."""
+    """Two ranks that run until they have measured, or until this object is deleted."""
 
     def __init__(self, *, cuda: bool, quick: bool) -> None:
         import torch
@@ -54,7 +55,7 @@ class Ranks:
         self.kind = "cuda" if gpus >= 2 else "cpu"
         self.dtype = "bfloat16" if self.kind == "cuda" else "float32"
         self.itemsize = 2 if self.kind == "cuda" else 4
-        # A GPU's saved machine says nothing of the CPU that the ranks have to use.
+        # A GPU's saved machine does not include the CPU that the ranks use.
         self.probes_products = cuda and self.kind == "cpu"
         self.rows, self.columns = _SHAPE[self.kind]
         self.words = "two ranks on GPUs, over NCCL"
@@ -135,14 +136,14 @@ def _interval(samples: list[float]) -> Interval:
 
 
 def _write(path: Path, content: Request | Answer) -> None:
-    """Whole or not at all: the other side looks for the file."""
+    """Write atomically: the other side waits for the file."""
     draft = path.with_suffix(".draft" + path.suffix)
     draft.write_bytes(msgspec.json.encode(content))
     draft.replace(path)
 
 
 def main() -> None:
-    """What each rank runs."""
+    """The program of each rank."""
     import torch
     from torch import distributed
 
@@ -165,7 +166,7 @@ def main() -> None:
 
 
 def _next_request(folder: Path, turn: int, asker: int) -> Request | None:
-    """What is asked for next; None when that is nothing, or when nobody is left to ask."""
+    """The next request; None if there is none, or if the parent has ended."""
     asked = folder / f"asked.{turn}"
     while not asked.exists():
         if (folder / "end").exists() or not psutil.pid_exists(asker):

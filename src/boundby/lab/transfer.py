@@ -27,7 +27,7 @@ from typing import Any
 from boundby.hardware.probes.matmul import product
 from boundby.hardware.stopwatch import Timing, Workload
 from boundby.lab.bench import Bench, spread
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import product_dtype, stream_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
@@ -65,12 +65,12 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     return predictions
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     size = _SIZE // (8 if bench.quick else 1)
     here = torch.randint(0, 256, (size,), dtype=torch.uint8)
-    seen = Observation()
+    seen = Measured()
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         path = Path(folder) / "numbers"
         _write(path, here.numpy())
@@ -97,7 +97,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     return seen
 
 
-def _conclude(seen: Observation) -> None:
+def _conclude(seen: Measured) -> None:
     rates = {"disk to host": seen.also["disk"].value}
     rates |= {_LINKS[name][1]: seen.found[name].value for name in _LINKS if name in seen.found}
     rates["within device memory"] = seen.found["memory"].value
@@ -119,7 +119,7 @@ def _write(path: Path, numbers: Any) -> None:
 
 
 def _read(path: Path, buffer: bytearray) -> None:
-    """The whole file, from the disk: the page cache is asked to let go of it first."""
+    """Read the whole file from the disk: it is removed from the page cache first."""
     with path.open("rb", buffering=0) as file:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -155,7 +155,7 @@ def _busy(bench: Bench, wanted_ns: float) -> tuple[Workload, float]:
 
 
 def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
-    """What part of a copy's time disappears when a product of equal length runs beside it."""
+    """The share of a copy's time that disappears when a product of equal length runs beside it."""
     import torch
 
     side_stream = torch.cuda.Stream(bench.device.index)
@@ -168,7 +168,7 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
     compute, _ = _busy(bench, bench.wall(copy, rounds=3).value)
 
     def together() -> None:
-        # The copy first: it is what the host may have to wait for.
+        # The copy first: the host may have to wait for it.
         copy()
         compute()
 
@@ -183,7 +183,7 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
     return Interval(low=low, value=value, high=high)
 
 
-def _hide_disk(bench: Bench, path: Path, size: int, seen: Observation) -> None:
+def _hide_disk(bench: Bench, path: Path, size: int, seen: Measured) -> None:
     buffer = bytearray(size)
     read_ns = _time_reads(bench, path, size).value
     compute, _ = _busy(bench, read_ns)

@@ -1,4 +1,4 @@
-"""Experiments in a process of their own, one message per line to the parent.
+"""Runs experiments in a separate process, with one message per line to the parent.
 
 Experiments compile code, fill memory and start a profiler; a separate process keeps these effects
 out of the parent. An experiment that fails or ends its process is reported, and a new process
@@ -25,10 +25,10 @@ from boundby.model import Machine
 from boundby.model.errors import BoundbyError
 from boundby.model.lab import Prediction, Result
 
-# Pages that were used once stay with the process: on a CPU, fresh ones for every result would cost
-# more than the operator that fills them. A GPU's caching allocator does the same.
+# The process keeps pages that were used once: on a CPU, fresh ones for every result would cost more
+# than the operator that fills them. A GPU's caching allocator does the same.
 _KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-# On a CPU every compiled function is one file of C++: a pool of compilers would only cost time.
+# On a CPU every compiled function is one C++ file: a pool of compilers would only cost time.
 _ONE_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
@@ -49,7 +49,7 @@ class Predicted(msgspec.Struct, tag=True):
 
 
 class Advanced(msgspec.Struct, tag=True):
-    """Something more was measured."""
+    """Reports progress of the measurement."""
 
     name: str
 
@@ -62,7 +62,7 @@ Message = Began | Predicted | Advanced | Finished
 
 
 def messages(request: Request) -> Iterator[Message]:
-    """Everything the workers say, until no experiment is left; closing it ends the worker."""
+    """All messages of the workers, until no experiment is left; closing it ends the worker."""
     left = list(request.names)
     while left:
         current = None
@@ -80,7 +80,7 @@ def messages(request: Request) -> Iterator[Message]:
         if current is None and reason is None:
             continue
         if current is None:
-            # It did not even get to an experiment: neither would another worker.
+            # It ended before the first experiment: another worker would too.
             for name in left:
                 yield Finished(failed(find(name), reason or ""))
             return
@@ -128,7 +128,7 @@ def find(name: str) -> Experiment:
 
 def main() -> None:
     channel = os.fdopen(os.dup(1), "wb")
-    # What compilers and libraries print must not be taken for a message.
+    # Output of compilers and libraries must not be taken for a message.
     os.dup2(2, 1)
 
     def say(message: Message) -> None:
@@ -146,7 +146,8 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - one experiment's failure is not the others'
             say(Finished(failed(experiment, _in_a_line(error))))
             if bench.cuda:
-                # A CUDA error stays with its process: the others go on in a fresh one.
+                # A CUDA error affects its process only: the other experiments continue in a new
+                # one.
                 return
         else:
             say(Finished(result))
@@ -166,7 +167,7 @@ def _prepare(request: Request) -> Bench:
 
 
 def _tidy(bench: Bench) -> None:
-    """What the next experiment is not to find: memory held, compiled code kept."""
+    """Free what the next experiment must not find: memory, compiled code."""
     import gc
 
     import torch

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Source,
     )
     from boundby.model.note import Note
-    from boundby.model.precision import UNTOLD, Precision
+    from boundby.model.precision import UNKNOWN_PRECISION, Precision
     from boundby.model.record import SCHEMA, Record
     from boundby.model.tensor import DTYPE_BYTES, Tensor
     from boundby.model.timeline import (
@@ -74,7 +74,7 @@ _MODULE_OF = {
     "Source": "machine",
     "Tensor": "tensor",
     "Timeline": "timeline",
-    "UNTOLD": "precision",
+    "UNKNOWN_PRECISION": "precision",
     "Window": "hlo",
 }
 
@@ -83,7 +83,7 @@ __all__ = [
     "HOST_COSTS",
     "PYTHON_FRAMES",
     "SCHEMA",
-    "UNTOLD",
+    "UNKNOWN_PRECISION",
     "Allocations",
     "Argument",
     "Bound",

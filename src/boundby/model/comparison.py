@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.record import SCHEMA, Record
 
 
@@ -18,7 +18,8 @@ class Side(Record, frozen=True, kw_only=True):
     wall_source: str
     interval_ns: tuple[float, float]
     samples_ns: list[float] = []
-    waiting_share: float = 0.0  # of the measured step, for a core: taken out of its times
+    # share of the measured step spent waiting for a core, which its times exclude
+    waiting_share: float = 0.0
     threads: int | None = None
 
 

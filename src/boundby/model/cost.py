@@ -13,7 +13,7 @@ Plain = bool | int | float | str | None
 
 
 class Cost(Record, frozen=True, kw_only=True):
-    """The least work of an operator: FLOPs per unit and compulsory traffic.
+    """The minimum work of an operator: FLOPs per unit and compulsory traffic.
 
     A unit is the name of the roof that limits it ("matmul.bfloat16", "vector.float32").
     `upper_bound` marks traffic that may be smaller, because inputs could share storage. `repeated`:
@@ -57,10 +57,10 @@ class Cost(Record, frozen=True, kw_only=True):
 
 
 # An argument is a tensor, a list of tensors, a plain value, or None if nothing was recorded. A
-# formula knows by the operator's signature which: it does not test for it.
+# formula knows the kinds from the operator's signature and does not test for them.
 if TYPE_CHECKING:
     Argument = Any
-else:  # what saved files are decoded as
+else:  # the types that saved files are decoded as
     Argument = Tensor | tuple[Tensor | Plain, ...] | Plain
 
 

@@ -1,4 +1,4 @@
-"""What a user, or a user's machine, can do wrong: one class, with an exit code."""
+"""Errors of users and their machines: one class, with an exit code."""
 
 BAD_INPUT = 2  # exit status
 CANNOT_MEASURE = 3  # exit status

@@ -1,4 +1,4 @@
-"""What a few extra steps showed of values and of the autograd graph, which no profile records.
+"""Values and autograd facts of a few extra steps, which no profile records.
 
 Lines are as in `Timeline.sources`. `occurrence` counts the calls of modules of one type, at one
 line, within a step. `call` names a module's type as the profile does, without its number.
@@ -10,8 +10,8 @@ from boundby.model.record import Record
 
 
 class ProgramSettings(Record, frozen=True, kw_only=True):
-    """Settings of torch. `anomaly`: whether autograd looks for anomalies at the end of the run;
-    `anomaly_lines`: the backwards that were seen to run so."""
+    """Settings of torch. `anomaly`: whether anomaly detection is on at the end of the run;
+    `anomaly_lines`: the lines of backwards that ran with it."""
 
     anomaly: bool = False
     anomaly_lines: list[str] = []
@@ -36,8 +36,8 @@ class ModuleCall(Record, frozen=True, kw_only=True):
 
 
 class RepeatedCall(Record, frozen=True, kw_only=True):
-    """A module called again on the same inputs. `same`: with the same result, which is certain to
-    be redundant; otherwise no gradient was asked of the second call. `updated`: the weights were
+    """A module called again on the same inputs. `same`: with the same result, which is certainly
+    redundant; otherwise the second call was used for no gradient. `updated`: the weights were
     changed in between."""
 
     call: ModuleCall
@@ -78,12 +78,14 @@ class KeptGraph(Record, frozen=True, kw_only=True):
 
 
 class RebuiltTensor(Record, frozen=True, kw_only=True):
-    """A line that makes tensors with the same values in every step. `names`: what it assigns."""
+    """A line that makes tensors with the same values in every step. `names`: what it assigns, or
+    the function that it is in, where that returns them; `called_at`: what calls that function."""
 
     where: str
     names: list[str]
     bytes: float
     times: int
+    called_at: str = ""
 
 
 class Padding(Record, frozen=True, kw_only=True):
@@ -118,7 +120,7 @@ class UnclearedSteps(Record, frozen=True, kw_only=True):
 
 
 class StepEvidence(Record, frozen=True, kw_only=True):
-    """All of it; `steps` is how many were looked at."""
+    """All evidence; `steps` is the number of observed steps."""
 
     steps: int = 0
     settings: ProgramSettings = ProgramSettings()

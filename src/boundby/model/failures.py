@@ -1,4 +1,4 @@
-"""Exceptions that are noted where they would end a diagnosis."""
+"""Exceptions that are recorded instead of ending a diagnosis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 
 class Failures:
-    """Tracebacks by the name of what raised, the first of each, while they are collected."""
+    """The first traceback of each failing name, while failures are collected."""
 
     def __init__(self, name: str) -> None:
         self._collected: ContextVar[dict[str, str] | None] = ContextVar(name, default=None)
@@ -24,7 +24,7 @@ class Failures:
             self._collected.reset(token)
 
     def note(self, name: str) -> bool:
-        """Note the exception being handled; False where it is to be raised."""
+        """Record the exception being handled; False if it is to be raised."""
         found = self._collected.get()
         if found is None:
             return False

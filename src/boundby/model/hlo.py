@@ -1,4 +1,4 @@
-"""Instructions of an XLA program, as far as their cost depends on them."""
+"""Instructions of an XLA program: the attributes that determine their cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Window(Record, frozen=True, kw_only=True):
 
 
 class ConvolutionDimensions(Record, frozen=True, kw_only=True):
-    """Which dimension of input, kernel and output is what."""
+    """The meaning of each dimension of input, kernel and output."""
 
     input_batch: int
     input_feature: int
@@ -38,10 +38,10 @@ class ConvolutionDimensions(Record, frozen=True, kw_only=True):
 class HloInstruction(Record, frozen=True, kw_only=True):
     """One instruction.
 
-    `results` are the leaves of its result. `operands` are positions in its computation; of an
-    instruction that stands alone (as of an operator call) the first position among its own operands
-    at which the same one stands. `inputs` are then the leaves of each. `called` are the
-    computations that it calls: the fused one, the body of a loop, the branches of a conditional.
+    `results` are the leaves of its result. `operands` are positions in its computation; for a
+    top-level instruction (an operator call) the position of the first equal one among its own
+    operands. `inputs` are then the leaves of each. `called` are the computations that it calls: the
+    fused one, the body of a loop, the branches of a conditional.
     """
 
     name: str
@@ -54,15 +54,16 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     element: int | None = None  # of get-tuple-element: which
     contracting: tuple[int, ...] | None = None  # dimensions of the left side of a product
     batch: tuple[int, ...] | None = None  # of an attention: dimensions of batch and heads
-    exact: bool = False  # a product that is not to be computed in a narrower dtype
+    exact: bool = False  # a product that must not be computed in a narrower dtype
     window: tuple[Window, ...] = ()
     convolution: ConvolutionDimensions | None = None
     feature_groups: int = 1
     batch_groups: int = 1
     target: str = ""  # of a custom call
     causal: bool = False  # of an attention that skips the half above the diagonal
-    trip_count: int | None = None  # of a loop; None where it is not known
+    trip_count: int | None = None  # of a loop; None if unknown
     group_size: int | None = None  # of a collective: the devices that take part
+    copies_argument: bool = False  # a copy of an argument of the program, made to be changed
 
     @property
     def calls_python(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the operating system counted around the clean steps, and what no profile shows."""
+"""Counters of the operating system around the clean steps, which no profile shows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from boundby.model.record import Record
 
 
 class ThreadTime(Record, frozen=True, kw_only=True):
-    """A thread during the clean steps: on a core, and ready to run but without one."""
+    """A thread during the clean steps: its time on a core, and runnable without one."""
 
     ran_ns: float
     delayed_ns: float
 
 
 class CompiledAgain(Record, frozen=True, kw_only=True):
-    """A function of the user's that was compiled several times, and why the last time."""
+    """A function of the user's that was compiled several times, and the reason of the last time."""
 
     where: str
     times: int
@@ -21,23 +21,22 @@ class CompiledAgain(Record, frozen=True, kw_only=True):
 
 
 class HostCounters(Record, frozen=True, kw_only=True):
-    """What is known of the clean steps beyond their time; each list has an entry a step.
+    """Facts about the clean steps beyond their time; each list has an entry per step.
 
     `graph_breaks` are the compiler's reasons, `graph_break_lines` those with a line of the user's
     and the line; `gave_up_compiling`: a function of the user's runs uncompiled.
 
-    `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
-    processes make them (of the loader that has most). `collected_at` are the files
-    and lines at which collections began, the longest first. `main` is the thread that takes the
-    steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
-    together had of the `cores` that the script may use, `others_ns` what other processes had of
-    all of them, `workers_ns` those among them that the script has started, `steal_share` what
-    other virtual machines took of the core time that this one asked for, `allocations` how often
-    torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out,
-    `kept_pages` how many more of them there are at the end, `system_ns` what the system did for all
-    threads; they are over the whole window of `wall_ns`, and None where nobody tells. `step_pages`
-    are those that each step was handed, `fresh_page_ns` what it costs to write to one, where that
-    was tried.
+    `data_ns` is how long the script waited for a loader's batches, `loader_workers` the number of
+    processes that make them (of the loader with most). `collected_at` are the files and lines at
+    which collections began, the longest first. `main` is the thread that takes the steps, `busiest`
+    the one of the others with the most runnable time, `ours_ns` the CPU time of all threads
+    together on the `cores` that the script may use, `others_ns` that of other processes on all
+    cores, `workers_ns` the part of it in processes that the script has started, `steal_share` the
+    part of the requested core time that other virtual machines took, `allocations` how often torch
+    allocated or freed device memory, `fresh_pages` the number of page faults, `kept_pages` the
+    growth of the process in pages, `system_ns` the operating system's time for all threads; all of
+    these are over the whole window of `wall_ns`, and None if unknown. `step_pages` are the page
+    faults of each step, `fresh_page_ns` the cost to write to a fresh page, if measured.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -68,33 +67,33 @@ class HostCounters(Record, frozen=True, kw_only=True):
 
     @property
     def data_share(self) -> float | None:
-        """Of the clean steps' time, what was spent waiting for batches; None: none came."""
+        """The share of the clean steps' time spent waiting for batches; None without batches."""
         waited, total = sum(self.data_ns), sum(self.steps_ns)
         return min(1.0, waited / total) if waited and total else None
 
     @property
     def cpu_wait_share(self) -> float:
-        """Of the clean steps, the share in which the script stood ready without a core."""
+        """The share of the clean steps' time in which the script was runnable but had no core."""
         if self.main is None or not self.wall_ns:
             return 0.0
         return min(1.0, self.main.delayed_ns / self.wall_ns)
 
     @property
     def sleep_share(self) -> float:
-        """Of the clean steps, the share in which the script wanted no core."""
+        """The share of the clean steps' time in which the script needed no core."""
         if self.main is None or not self.wall_ns:
             return 0.0
         return max(0.0, 1 - (self.main.ran_ns + self.main.delayed_ns) / self.wall_ns)
 
     @property
     def loading_share(self) -> float:
-        """Of the time in which the script wanted a core, what it spent making batches itself."""
+        """The share of the script's runnable time spent making batches itself."""
         awake = 1 - self.sleep_share
         return max(0.0, (self.data_share or 0.0) - self.sleep_share) / awake if awake else 0.0
 
     @property
     def worker_cpu_share(self) -> float:
-        """Of the clean steps, the share in which processes of the script's own had its core."""
+        """The share of the clean steps' time in which the script's own processes used its core."""
         if not self.workers_ns or not self.wall_ns:
             return 0.0
         return min(self.cpu_wait_share, self.workers_ns / self.wall_ns)

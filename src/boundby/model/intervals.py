@@ -36,7 +36,8 @@ class Coverage:
     def between(self, low: Ints, high: Ints) -> Floats:
         if not len(self._times):
             return np.zeros(len(low))
-        # Times are offsets from the first: float64 holds those to the nanosecond.
+        # Times are offsets from the first, because float64 is exact to the nanosecond for those
+        # only.
         origin = self._times[0]
         times = (self._times - origin).astype(np.float64)
 

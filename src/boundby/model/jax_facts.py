@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from boundby.model.record import Record
 
 
+class JaxChange(Record, frozen=True, kw_only=True):
+    """What an argument was compiled for earlier, and now: "float32[32,128]", or its value."""
+
+    argument: str
+    what: Literal["shape", "dtype", "value", "structure", "sharding"]
+    before: str = ""
+    after: str = ""
+
+
 class JaxCompilation(Record, frozen=True, kw_only=True):
-    """One compilation: of which function, after how many steps."""
+    """One compilation: of which function, after how many steps. Of one that was compiled before:
+    `is_new`, whether jax was given another function object of the same code, and what changed of
+    the arguments."""
 
     function: str
     step: int
     ns: float
+    is_new: bool = False
+    changes: list[JaxChange] = []
 
 
 class JaxFunction(Record, frozen=True, kw_only=True):

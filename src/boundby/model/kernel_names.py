@@ -1,7 +1,7 @@
-"""What the name of a kernel tells: its class, its dtype and its tile.
+"""What the name of a kernel says: its class, its dtype and its tile.
 
 One table for all libraries. A name is compared with the rows in order and the first that matches
-decides, so specific rows stand above general ones. A name that matches none has no class.
+decides, so specific rows come before general ones. A name that matches none has no class.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Row(NamedTuple):
 
 
 _TABLE = (
-    # Inductor's kernels; the operators fused in them stand in the rest of the name.
+    # Inductor's kernels; the rest of the name lists their fused operators.
     _Row("attention", "attention", r"^triton_tem\w*(?:attention|flex)"),
     _Row("convolution", "convolution", r"^triton_tem\w*conv"),
     _Row("contraction", "matrix product", r"^triton_(?:tem|mm|bmm|addmm)_|^cutedsl_"),
@@ -118,7 +118,7 @@ _TABLE = (
     _Row("softmax", "normalization", r"soft_?max|logsumexp"),
     _Row("loss backward", "reduction", r"(?:nll_?loss|criterion)\w*(?:backward|gradinput)"),
     _Row("loss", "reduction", r"nll_?loss|criterion|cross_?entropy|\w_loss"),
-    # cuDNN, MIOpen and CK bring tensors to the layout that their convolutions want.
+    # cuDNN, MIOpen and CK convert tensors to the layout that their convolutions need.
     _Row(
         "layout",
         "copy",
@@ -186,12 +186,12 @@ _TABLE = (
 )
 _ROWS = tuple((row, re.compile(row.pattern, re.IGNORECASE)) for row in _TABLE)
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)")
-# The type that a template returns may be a condition with brackets of its own.
+# The return type of a template may be a condition with its own brackets.
 _CONDITION = re.compile(r"^std::enable_if<.*?>::type ")
-# Longer names are cut: what tells the class stands in front.
+# Longer names are cut: the class is at the beginning.
 _LONGEST = 4000
 
-# Classes in which the inputs' dtype decides the rate; of the others a single dtype is told.
+# Classes in which the inputs' dtype decides the rate; for the others a single dtype is returned.
 _PRODUCTS = ("matrix product", "convolution", "attention")
 _DTYPES = (
     ("float4", re.compile(r"e2m1|[mn]v?x?fp4|fp4|Float4", re.IGNORECASE)),
@@ -228,7 +228,7 @@ _TILES = (
 
 @functools.lru_cache(maxsize=1 << 16)
 def kernel_name(name: str) -> KernelName:
-    """What a kernel's name tells."""
+    """The class, kind, dtypes and tile of a kernel, from its name."""
     text = function_of(name[:_LONGEST])
     row = next((row for row, pattern in _ROWS if pattern.search(text)), None)
     if row is None:
@@ -244,7 +244,7 @@ def kernel_name(name: str) -> KernelName:
 
 
 def function_of(name: str) -> str:
-    """A kernel's name without the types of its arguments, which may name anything."""
+    """A kernel's name without the types of its arguments, which may contain any name."""
     depth = 0
     text = _ANONYMOUS.sub("[anonymous namespace]", _CONDITION.sub("", name))
     for position, letter in enumerate(text):

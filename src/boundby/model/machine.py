@@ -1,4 +1,4 @@
-"""What one device can do: roofs, curves, overheads, each with its source."""
+"""The limits of one device: roofs, curves, overheads, each with its source."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ class Machine(Record, frozen=True, kw_only=True):
     curves: dict[str, list[Point]] = {}
     overheads: Overheads = Overheads()
     warnings: list[str] = []
-    # The share of the time in which its measurement wanted a core and had none.
+    # The share of the measurement's runnable time without a core.
     wait_share: float | None = None
-    under_load: bool = False  # too much of that: not kept, and measured again
+    under_load: bool = False  # if that share was too large: not saved, and measured again
 
     def roof(self, name: str) -> Roof | None:
         return next((roof for roof in self.roofs if roof.name == name), None)

@@ -1,7 +1,7 @@
-"""What was observed of one step: the one meeting point of all sources.
+"""The observation of one step, which every source makes.
 
-A source (a live run, a trace file, a saved observation) makes it; analysis, faults and reports work
-from it, and know nothing of the source. None means unknown.
+A source (a live run, a trace file, a saved observation) makes it; analysis, faults and reports use
+it, and do not know the source. None means unknown.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.jax_facts import JaxFacts
 from boundby.model.note import Note
-from boundby.model.precision import UNTOLD, Precision
+from boundby.model.precision import UNKNOWN_PRECISION, Precision
 from boundby.model.record import Record
 from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
 from boundby.model.timeline import Timeline
 
-# How the step's time is known: the median of steps without a profiler, after warm-up or only during
-# it; a time that the user gave; or not at all, since only profiled steps were seen.
+# The source of the step's time: the median of steps without a profiler, after warm-up or only
+# during it; a time that the user gave; or unknown, because only profiled steps were seen.
 WallSource = Literal["clean", "warm-up", "given", "profiled"]
 
 
 class ObservedDevice(Record, frozen=True, kw_only=True):
-    """What the step ran on. `index` is its number on this machine; None: observed elsewhere.
+    """The device of the step. `index` is its number on this machine; None: observed elsewhere.
 
-    A device without a name may tell its vendor and how many processors it has (streaming
+    A device without a name may have its vendor and its number of processors (streaming
     multiprocessors, compute units).
     """
 
@@ -40,12 +40,12 @@ class ObservedDevice(Record, frozen=True, kw_only=True):
 
 
 class StepTiming(Record, frozen=True, kw_only=True):
-    """The kind of step and how long it takes.
+    """The kind of step and its time.
 
-    `wall_ns` is the step's time without a profiler; None where only profiled steps were seen: then
-    it lies in an interval, which the analysis finds. `samples_ns` are the steps that it is the
-    median of, or else the profiled steps of a trace. `phases` is the host time to issue each phase
-    from an idle device, `issue` the same for each step that was measured so.
+    `wall_ns` is the step's time without a profiler; None if only profiled steps were seen: the
+    analysis then finds an interval. `samples_ns` are the steps whose median it is, or the profiled
+    steps of a trace. `phases` is the host time to issue each phase from an idle device, `issue` the
+    same for each step measured this way.
     """
 
     kind: StepKind
@@ -59,16 +59,16 @@ class StepTiming(Record, frozen=True, kw_only=True):
 
 
 class ProfiledStep(Record, frozen=True, kw_only=True):
-    """What was counted in the profiled step: the time it waited for a CPU core, and the pages of
-    memory that the system gave it."""
+    """Counters of the profiled step: the time it waited for a CPU core, and the pages of memory
+    that the system gave it."""
 
     cpu_wait_ns: float = 0.0
     fresh_pages: int | None = None
 
 
 class HostSpeed(Record, frozen=True, kw_only=True):
-    """The time of an addition in Python, between steps: of the whole run, and of the steps that
-    `phases` were measured in."""
+    """The time of an addition in Python, between steps: in the whole run, and in the steps in which
+    `phases` were measured."""
 
     addition_ns: list[float] = []
     issue_addition_ns: list[float] = []
@@ -83,7 +83,7 @@ class Settings(Record, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
     def precision(self, device: str) -> Precision:
-        return self.float32.get(device, UNTOLD)
+        return self.float32.get(device, UNKNOWN_PRECISION)
 
 
 class RankInfo(Record, frozen=True, kw_only=True):
@@ -117,8 +117,8 @@ class RepeatedCode(Record, frozen=True, kw_only=True):
 class ProgramMemory(Record, frozen=True, kw_only=True):
     """Bytes of device memory that a compiled program needs while it runs.
 
-    `alias_bytes` is what of its outputs is kept in the memory of donated arguments. `peak_bytes`
-    is all that is allocated for it at once.
+    `alias_bytes` are outputs in the memory of donated arguments. `peak_bytes` is everything
+    allocated for it at once.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""What a step costs on hardware one does not have: the result of `boundby plan`."""
+"""The predicted cost of a step on other hardware: the result of `boundby plan`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.record import SCHEMA, Record
 
 TermKind = Literal["matmul", "attention", "memory", "collective", "bubble", "overhead"]
@@ -42,7 +42,7 @@ class PlanLimit(Record, frozen=True, kw_only=True):
 
 
 class PlanRoof(Record, frozen=True, kw_only=True):
-    """A bandwidth of the chip, and how many operations the step does per byte that passes it."""
+    """A bandwidth of the chip, and how many operations the step does per byte moved."""
 
     name: str
     bytes_per_s: float

@@ -6,9 +6,9 @@ from boundby.model.record import Record
 
 
 class Precision(Record, frozen=True, kw_only=True):
-    """The dtype allowed for products of float32: "float32", "tf32", "bfloat16"; None: not known.
+    """The dtype allowed for products of float32: "float32", "tf32", "bfloat16"; None if unknown.
 
-    Allowed is not used: a library takes the shorter dtype only if its units are faster in it.
+    Allowed does not mean used: a library uses the shorter dtype only if its units are faster in it.
     """
 
     products: str | None = None
@@ -17,4 +17,4 @@ class Precision(Record, frozen=True, kw_only=True):
 
 
 # For a trace, which does not record these settings.
-UNTOLD = Precision()
+UNKNOWN_PRECISION = Precision()

@@ -19,7 +19,7 @@ progress_displays: list[ProgressDisplay] = []
 
 
 def show_progress(what: str) -> AbstractContextManager[Progress]:
-    """Opens a progress display for `what`, and gives the function that updates it."""
+    """Open a progress display for `what`; return the function that updates it."""
     return progress_displays[-1](what) if progress_displays else _silent(what)
 
 

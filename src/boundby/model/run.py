@@ -1,4 +1,4 @@
-"""Where a script's whole life went: imports, set-up, training, evaluation, and so on."""
+"""The parts of a whole run: imports, setup, training, evaluation, and so on."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ RunPartName = Literal[
 ]
 
 
-# What a script pays once, however long it runs.
+# Parts that occur once, however long the script runs.
 ONCE: tuple[RunPartName, ...] = ("import", "setup", "compile")
 
 
 class RunPart(Record, frozen=True, kw_only=True):
-    """All time of one kind. `count`: how often it came, as far as that is a number of events.
+    """All time of one kind. `count`: how often it occurred, if it consists of events.
 
-    `details` divides it further: by package where it is imports, else by the script's line.
-    `repeated_ns`: what came after the first event at each line, which workers that start again pay.
-    `recorded_ns`: of evaluations, what went into calls that record gradients which nobody computes.
+    `details` divides it further: by package for imports, otherwise by the script's line.
+    `repeated_ns`: time after the first event at each line, such as that of workers that start
+    again. `recorded_ns`: for evaluations, time in calls that record gradients no backward uses.
     `extrapolated`: some of it was not seen, because the script was ended early.
     """
 
@@ -47,10 +47,10 @@ class RunPart(Record, frozen=True, kw_only=True):
 
 
 class RunParts(Record, frozen=True, kw_only=True):
-    """The account of a script's life; the parts add up to `wall_ns`, the largest first.
+    """The parts of a run; they add up to `wall_ns`, the largest first.
 
-    What boundby itself took is not part of it. `step_share`: the share that lies in steps of the
-    diagnosed kind. `scope` says what was seen, in words.
+    boundby's own time is left out. `step_share`: the share of steps of the diagnosed kind. `scope`
+    says what was seen, in words.
     """
 
     wall_ns: float
@@ -64,12 +64,12 @@ class RunParts(Record, frozen=True, kw_only=True):
 
     @property
     def recurring_ns(self) -> float:
-        """What goes on for as long as the script runs: not imports, set-up and compilation."""
+        """Time that continues while the script runs: without imports, setup and compilation."""
         return sum(part.ns for part in self.parts if part.name not in ONCE)
 
     @property
     def step_share_of_recurring(self) -> float | None:
-        """The share of that which lies in steps of the diagnosed kind."""
+        """The share of that time in steps of the diagnosed kind."""
         if self.step_share is None or not self.recurring_ns:
             return None
         return min(1.0, self.step_share * self.wall_ns / self.recurring_ns)

@@ -1,4 +1,4 @@
-"""Why a run gave no diagnosis, for the process that started it."""
+"""The reason why a run gave no diagnosis, for the process that started it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VARIABLE = "BOUNDBY_FAILURE_FILE"
 
 
 class RunFailure(Record, frozen=True, kw_only=True):
-    """`by_script`: the script itself failed; its own last words are on stderr."""
+    """`by_script`: the script itself failed; its own message is on stderr."""
 
     reason: str
     schema: int = SCHEMA
@@ -25,7 +25,7 @@ def write_to(path: Path) -> dict[str, str]:
 
 
 def is_written(failure: RunFailure) -> bool:
-    """Write the failure for the process that asked for it; False if none did."""
+    """Write the failure for the process that requested it; False if none did."""
     path = os.environ.get(_VARIABLE)
     if path is None:
         return False

@@ -10,7 +10,7 @@ Mode = Literal["train", "forward", "step"]
 
 
 class StepUnit(Record, frozen=True, kw_only=True):
-    """What one step contains, as most steps of its kind do; 0 where nothing of it is seen.
+    """The contents of one step, in most steps of its kind; 0 if nothing of it is seen.
 
     `calls` of outermost modules with gradients, `evaluations` without.
     """
@@ -22,11 +22,11 @@ class StepUnit(Record, frozen=True, kw_only=True):
 
 
 class StepKind(Record, frozen=True, kw_only=True):
-    """What tells one kind of step from another.
+    """A kind of step.
 
     `label` is for display: "train 16x96", "ProfilerStep#3". `series` is the label without the
-    number of the step. `shape` is that of the first tensor that the model is given, `samples` the
-    number of samples in it. "step": neither training nor a forward pass, or not known.
+    number of the step. `shape` is that of the model's first tensor argument, `samples` the number
+    of samples in it. "step": neither training nor a forward pass, or unknown.
     """
 
     label: str

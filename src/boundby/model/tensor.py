@@ -20,11 +20,11 @@ class Tensor(Record, frozen=True, kw_only=True):
     storage: int | None = None
     storage_bytes: int | None = None
     identity: int | None = None
-    sparse: bool = False  # then its shape says nothing of how much it holds
+    sparse: bool = False  # then its shape does not tell its number of values
 
     @property
     def elements(self) -> int:
-        """Return the number of elements, including repeated (stride-0) axes."""
+        """Return the number of elements, including repeated (stride-0) dimensions."""
         total = 1
         for extent in self.shape:
             total *= extent
@@ -32,7 +32,7 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def distinct_elements(self) -> int:
-        """Return the number of distinct elements in memory: a stride-0 axis counts once.
+        """Return the number of distinct elements in memory: a stride-0 dimension counts once.
 
         Overlapping windows have at most the elements between the first and the last.
         """

@@ -49,12 +49,12 @@ class HostEvents(Record, frozen=True, kw_only=True):
     """Columns, one row per event, sorted by thread, then start, then longest first.
 
     `name`, `source` and `module` index the timeline's tables, as does `inside`, the line of a
-    library that the user's line led to, where that is known; `call` its list of operator calls;
-    `parent` another row (the innermost event around this one on its thread), `forward` the row of
-    the forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind`
-    holds `HostKind`. `external` is the profiler's own identifier of an operator call. `called` is
-    the line that led to a row, where that is known: of a function of the user's, whose `source` is
-    its own first line, it is the caller's.
+    library that the user's line led to, if known; `call` its list of operator calls; `parent`
+    another row (the innermost event around this one on its thread), `forward` the row of the
+    forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind` holds
+    `HostKind`. `external` is the profiler's own identifier of an operator call. `called` is the
+    line that led to a row, if known: for a function of the user's, whose `source` is its own first
+    line, it is the caller's line.
     """
 
     start_ns: Ints
@@ -158,7 +158,7 @@ class PhaseMarks(Record, frozen=True, kw_only=True):
 
 
 class ProfilerCallCost(Record, frozen=True, kw_only=True):
-    """What the profiler takes for a Python call, for one of a function in C, and of the time in
+    """The profiler's cost for a Python call, for a call of a C function, and for the time in
     Python's own code."""
 
     function_ns: float = 0.0

@@ -53,6 +53,8 @@ def time(ns: float | None) -> str:
 
 def time_range(expected: float, low: float, high: float) -> str:
     """A predicted time with its range in one unit, two digits: 7.9 ms (0 to 33)."""
+    if expected * 1e3 < high:  # nearly nothing
+        expected = 0.0
     name, scale = _unit_of(expected or high)
     middle, *ends = (_two_digits(ns / scale) for ns in (expected, low, high))
     return f"{middle} {name} ({' to '.join(ends)})"
@@ -126,7 +128,7 @@ _LARGEST_TIMES = 100  # display limit
 
 
 def times(factor: float) -> str:
-    """A gain as a factor: 1.25x; past what can be believed a bound: over 100x."""
+    """A gain as a factor: 1.25x; an implausibly large one as a bound: over 100x."""
     return f"{factor:.2f}x" if factor <= _LARGEST_TIMES else f"over {_LARGEST_TIMES}x"
 
 

@@ -1,4 +1,4 @@
-"""The weights of a model whose sizes are known beside a trace."""
+"""The weights of a model whose sizes are given beside a trace."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from boundby.model.record import Record
 
 
 class ModelWeights(Record, frozen=True, kw_only=True):
-    """Numbers of weights, for the bytes that one pass over a batch reads at least.
+    """Numbers of weights, for the minimum bytes that one pass over a batch reads.
 
     `layers_params` and `head_params` are read in every pass; of `expert_params`, the routed experts
-    of all layers, those that the batch reaches. `layer_bytes` is of one weight of a layer: as
-    quantized, else None, which is as the trace or `dtype_bytes` tells.
+    of all layers, those that the batch reaches. `layer_bytes` is the size of one weight of a layer
+    if quantized; None: as in the trace or `dtype_bytes`.
     """
 
     name: str
@@ -24,16 +24,17 @@ class ModelWeights(Record, frozen=True, kw_only=True):
     layer_bytes: float | None = None
     dtype_bytes: float = 2.0
 
-    def experts_met(self, tokens: float) -> float:
-        """Routed experts of a layer that so many tokens reach, each choosing evenly."""
+    def experts_reached(self, tokens: float) -> float:
+        """The number of routed experts of a layer that this many tokens reach, each choosing
+        evenly."""
         if not self.experts:
             return 0.0
         missed = float((1 - self.active_experts / self.experts) ** tokens)
         return self.experts * (1 - missed)
 
     def read_bytes(self, tokens: float, dtype_bytes: float) -> float:
-        """What one pass of so many tokens reads of the weights."""
-        share = self.experts_met(tokens) / self.experts if self.experts else 0.0
+        """The bytes of the weights that one pass of this many tokens reads."""
+        share = self.experts_reached(tokens) / self.experts if self.experts else 0.0
         each = dtype_bytes if self.layer_bytes is None else self.layer_bytes
         params = self.layers_params + share * self.expert_params
         return params * each + self.head_params * dtype_bytes

@@ -55,7 +55,7 @@ def pairs(queries: float, keys: float, mask: Mask) -> float:
 
 
 def _keys_before(queries: float, keys: float, edge: float) -> float:
-    """Keys before an edge that moves on by one with each query, summed over the queries."""
+    """Keys before an edge that moves by one key with each query, summed over the queries."""
 
     def before(position: float) -> float:
         rising = min(max(position, 0), keys)
@@ -65,7 +65,7 @@ def _keys_before(queries: float, keys: float, edge: float) -> float:
 
 
 class Shape(Record, frozen=True, kw_only=True):
-    """The extents of one attention call."""
+    """The dimensions of one attention call."""
 
     batch: int
     heads: int
@@ -75,8 +75,8 @@ class Shape(Record, frozen=True, kw_only=True):
     value_width: int
 
     def multiply_adds(self, products: int, mask: Mask) -> float:
-        """Half of the products run over the head's width, half over the value's; the scores'
-        recomputation in the backward is one more over the width."""
+        """Half of the products are over the head's width, half over the value's; recomputing the
+        scores in the backward is one more over the width."""
         widths = products // 2 * (self.width + self.value_width) + products % 2 * self.width
         return self.batch * self.heads * pairs(self.queries, self.keys, mask) * widths
 
@@ -87,7 +87,7 @@ class Shape(Record, frozen=True, kw_only=True):
 
 
 def measure(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Shape:
-    """Extents from the tensors; fewer key heads than query heads is grouped-query attention."""
+    """Dimensions from the tensors; fewer key heads than query heads is grouped-query attention."""
     batch, *rest, width = query.shape
     key_rest = key.shape[-3:-1]
     if layout == "heads first":
@@ -148,7 +148,7 @@ def attend_backward(
 
 @formula("aten::_transform_bias_rescale_qkv", op_class="elementwise")
 def transform_bias_rescale_qkv(call: OpCall) -> Cost:
-    """(packed query, key and value, their bias, heads): each on its own, the query scaled."""
+    """(packed query, key and value, their bias, heads): each separately, the query scaled."""
     packed, bias = tensor(call, 0), tensor(call, 1)
     part = dense((packed.elements // 3,), packed.dtype)
     operations = 3 * part.elements + part.elements  # a bias for all three, a factor for one
@@ -158,7 +158,7 @@ def transform_bias_rescale_qkv(call: OpCall) -> Cost:
 
 _ATEN = "aten::_scaled_dot_product_"
 
-# name -> where `is_causal` stands, and a bias, and whether the row sums are written
+# name -> positions of `is_causal` and the bias, and whether the row sums are written
 _FORWARD: dict[str, tuple[int, int | None, int | None]] = {
     f"{_ATEN}flash_attention": (4, None, None),
     f"{_ATEN}flash_attention_for_cpu": (4, 5, None),
@@ -167,7 +167,8 @@ _FORWARD: dict[str, tuple[int, int | None, int | None]] = {
     f"{_ATEN}fused_attention_overrideable": (5, 3, None),
     "aten::_cudnn_attention_forward": (10, 3, 8),
 }
-# torch says of these alone that `is_causal` means the bottom right (torch.nn.attention.bias).
+# torch documents for these alone that `is_causal` is aligned at the bottom right
+# (torch.nn.attention.bias).
 _FROM_END = (f"{_ATEN}flash_attention", f"{_ATEN}flash_attention_backward")
 
 
@@ -193,7 +194,7 @@ def scaled_dot_product(call: OpCall) -> Cost:
     )
 
 
-# name -> where the forward's output stands, `is_causal`, and a bias
+# name -> positions of the forward's output, `is_causal` and the bias
 _BACKWARD: dict[str, tuple[int, int, int | None]] = {
     f"{_ATEN}flash_attention_backward": (4, 11, None),
     f"{_ATEN}flash_attention_for_cpu_backward": (4, 7, 8),

@@ -1,7 +1,7 @@
 """Collectives, costed by payload: the bytes this rank sends into and receives from the network.
 
-How often the payload crosses a link depends on the algorithm and the group size; this is considered
-where the bytes are divided by a link's bandwidth.
+How often the payload crosses a link depends on the algorithm and the group size; this is taken into
+account where the bytes are divided by a link's bandwidth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def _ranges(*names: str) -> list[str]:
 
 
 def _payload(sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> Cost:
-    """Return the cost of the payload; tensors of a list are distinct: no upper bound."""
+    """Return the cost of the payload. The tensors of a list are distinct, so it is no upper
+    bound."""
     cost = moved(reads=sent, writes=received)
     return Cost(bytes_read=cost.bytes_read, bytes_written=cost.bytes_written)
 

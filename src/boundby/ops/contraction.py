@@ -144,7 +144,7 @@ def linear_backward(call: OpCall) -> Cost:
 
 @formula("aten::matmul", op_class="contraction")
 def matmul(call: OpCall) -> Cost:
-    """Any ranks: a vector in first place is a row, in second place a column."""
+    """Any ranks: a vector in the first place is a row, in the second place a column."""
     a, b = tensor(call, 0), tensor(call, 1)
     row = a.shape if len(a.shape) > 1 else (1, *a.shape)
     column = b.shape if len(b.shape) > 1 else (*b.shape, 1)
@@ -250,7 +250,7 @@ def weight_int8pack_mm(call: OpCall) -> Cost:
 
 @formula("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu", op_class="contraction")
 def weight_int4pack_mm(call: OpCall) -> Cost:
-    """[M, K] x a packed int4 weight; its scales [K / group, N, 2] tell N."""
+    """[M, K] x a packed int4 weight; N is known from its scales [K / group, N, 2]."""
     x, weight, scales = tensor(call, 0), tensor(call, 1), tensor(call, 3)
     (m, k), n = x.shape, scales.shape[1]
     return moved(

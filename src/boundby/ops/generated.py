@@ -1,13 +1,13 @@
 """Compiler-generated kernels (Inductor's Triton and C++): bytes from arguments, FLOPs from names.
 
 Every tensor among the arguments is assumed to be touched once. Whether it is read, written or both
-is not recorded. Inductor hands over what is updated in place first, then inputs, then outputs: the
-last is counted as written, unless the shapes say that it cannot be the result of a pointwise kernel
-and the first can, or there is no other: then the first is read and written.
+is not recorded. Inductor passes tensors updated in place first, then inputs, then outputs: the last
+is counted as written. If its shape cannot be the result of a pointwise kernel and the shape of the
+first can, or there is only one, the first is read and written.
 
-The name lists the operators that were fused, each once however often it occurs, and a long list is
-cut off: each counts once for every element of the largest tensor, which is an estimate. Templates
-of products and attention have FLOPs of their own.
+The name lists the fused operators, each once however often it occurs, and a long list is truncated:
+each counts once for every element of the largest tensor, which is an estimate. Templates of
+products and attention have their own FLOPs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from boundby.ops.traffic import arithmetic, moved, partial, product
 
 _NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
 _GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
-# Operators that read a whole tensor, whatever is selected from it afterwards.
+# Operators that read a whole tensor, even if only a part of it is selected afterwards.
 _WHOLE = re.compile(r"softmax|logsumexp|new_zeros|full")
 # Operators that write a tensor and read none.
 _MAKING = re.compile(r"zeros|ones|full|fill|empty|arange|iota|rand|bernoulli")
@@ -62,8 +62,8 @@ def _touched(call: OpCall) -> Cost:
         raise NotRecordedError(f"{call.name}: no tensor was recorded")
     gathering = len(tensors) > 1 and _GATHERING.search(call.name) is not None
     if gathering and _WHOLE.search(call.name) is None:
-        # A table is larger than anything else in the kernel, but no more of it is touched than
-        # the rest of the kernel has room for.
+        # A table is larger than all other tensors of the kernel, but the rest of the kernel limits
+        # how much of it is touched.
         largest = max(tensors, key=lambda item: item.elements)
         room = max(item.elements for item in tensors if item is not largest)
         tensors = [partial(item, room) if item is largest else item for item in tensors]
@@ -80,7 +80,7 @@ def _touched(call: OpCall) -> Cost:
 def _directions(
     name: str, tensors: Sequence[Tensor], *, gathering: bool
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """What a kernel reads and what it writes."""
+    """The tensors that a kernel reads and those that it writes."""
     first, last = tensors[0], tensors[-1]
     if not name.startswith("triton_poi_") or gathering:
         return tensors[:-1], tensors[-1:]
@@ -124,8 +124,8 @@ def _factors(tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
 def template(call: OpCall) -> Cost | None:
     """Products: (..., A, B, ..., out). Attention: (query, key, value, ..., out).
 
-    A block mask given to flex attention skips scores that are not recorded: its FLOPs are those of
-    the full square, an upper bound.
+    A block mask of flex attention skips scores that are not recorded: its FLOPs are those of the
+    full square, an upper bound.
     """
     touched = _touched(call)
     traffic = Cost(

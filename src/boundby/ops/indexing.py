@@ -36,7 +36,7 @@ def gathered(table: Tensor, index: Tensor | None, out: Tensor, *also: Tensor | N
 def scattered(
     target: Tensor, source: Tensor | None, index: Tensor | None, elements: int, *, add: bool
 ) -> Cost:
-    """Writes as many elements of the target as it is given; adding also reads them."""
+    """Writes as many elements of the target as there are values; adding also reads them."""
     touched = partial(target, elements)
     return moved(
         reads=(source, index, touched if add else None),
@@ -119,7 +119,8 @@ def take(call: OpCall) -> Cost:
 
 
 def _indices(call: OpCall, position: int) -> list[Tensor | None]:
-    """Return the index of each axis; profilers often omit this list, always if it holds None."""
+    """Return the index of each dimension; profilers often omit this list, always if it contains
+    None."""
     value = argument(call, position)
     if isinstance(value, Tensor):
         return [value]

@@ -145,7 +145,7 @@ def batch_norm(call: OpCall) -> Cost:
 
 @formula("aten::_batch_norm_with_update", op_class="normalization")
 def batch_norm_with_update(call: OpCall) -> Cost:
-    """Training, as its name says."""
+    """Training, as the name says."""
     return _batch_norm(call, training=True)
 
 
@@ -154,7 +154,7 @@ def batch_norm_with_update(call: OpCall) -> Cost:
     op_class="normalization",
 )
 def batch_norm_no_update(call: OpCall) -> Cost:
-    """Inference, as its name says."""
+    """Inference, as the name says."""
     return _batch_norm(call, training=False)
 
 
@@ -193,7 +193,7 @@ def batch_norm_stats(call: OpCall) -> Cost:
 
 @formula("aten::batch_norm_elemt", op_class="normalization")
 def batch_norm_elemt(call: OpCall) -> Cost:
-    """(input, weight, bias, mean, invstd): apply what all ranks agreed on."""
+    """(input, weight, bias, mean, invstd): apply the statistics of all ranks."""
     return _normalize(
         tensor(call, 0), tuple(maybe(call, i) for i in (1, 2, 3, 4)), (like(tensor(call, 0)),), 4
     )
@@ -204,7 +204,7 @@ def batch_norm_elemt(call: OpCall) -> Cost:
     op_class="normalization",
 )
 def batch_norm_gather_stats(call: OpCall) -> Cost:
-    """Statistics of all ranks into one; the input is not read."""
+    """Combine the statistics of all ranks; the input is not read."""
     mean, invstd, running = tensor(call, 1), tensor(call, 2), (maybe(call, 3), maybe(call, 4))
     channels = dense(mean.shape[-1:], mean.dtype)
     return moved(

@@ -28,8 +28,8 @@ def _table(operands: int, operations: int, text: str) -> dict[str, tuple[int, in
     return dict.fromkeys(text.split(), (operands, operations))
 
 
-# name -> how many leading arguments are operands (a tensor behind them is `out`), and operations.
-# A scalar argument among the operands is fine: it moves nothing.
+# name -> the number of leading arguments that are operands (a tensor after them is `out`), and
+# operations. A scalar argument among the operands moves no bytes.
 PLAIN = {
     **_table(1, 1, "abs absolute neg negative ceil floor round trunc fix frac sign sgn relu relu6"),
     **_table(1, 1, "bitwise_not conj_physical _conj_physical square nan_to_num hardtanh threshold"),

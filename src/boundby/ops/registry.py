@@ -18,8 +18,8 @@ class NotRecordedError(LookupError):
 
 
 class Formula(Record, frozen=True, kw_only=True):
-    """The cost function and the class of an operator. `built_in`: of this package, which knows
-    what old schemas and broken traces record."""
+    """The cost function and the class of an operator. `built_in`: from this package, whose formulas
+    handle old schemas and damaged traces."""
 
     op_class: OpClass
     function: CostFunction
@@ -67,7 +67,8 @@ def aten(*names: str) -> list[str]:
 def family(
     *prefixes: str, op_class: Callable[[str], OpClass]
 ) -> Callable[[CostFunction], CostFunction]:
-    """Register one formula for every operator with one of these prefixes; the name gives its class.
+    """Register one formula for every operator with one of these prefixes; `op_class` depends on the
+    name.
 
     The names of generated kernels cannot be listed: `triton_poi_fused_add_gelu_3`.
     """
@@ -110,11 +111,11 @@ def op_class(name: str) -> OpClass | None:
 
 
 def cost(call: OpCall) -> Cost | None:
-    """What a call must cost at least; None when nothing costs it or too little was recorded.
+    """The minimum cost of a call; None if it has no formula or too little was recorded.
 
-    A recording that does not fit the operator's signature (an older schema, a broken trace) makes
-    that one call unknown, where its share of the time shows, and never ends the diagnosis. What a
-    user's formula raises is noted while `failures` are collected, or else raised.
+    A recording that does not fit the operator's signature (an older schema, a damaged trace) makes
+    that one call unknown, which its share of the time shows, and never ends the diagnosis. An
+    exception of a user's formula is recorded while `failures` are collected, and raised otherwise.
     """
     found = find(call.name)
     if found is None:
@@ -138,10 +139,10 @@ def cost(call: OpCall) -> Cost | None:
 
 
 def _sparse_product(call: OpCall) -> Cost | None:
-    """A sparse matrix times a dense one: the dense one is read, at most once, the result written.
+    """A sparse matrix times a dense one: the dense one is read at most once, the result written.
 
-    How many values the sparse one holds is not recorded; the FLOPs of a dense product would put it
-    far past every roof. At least one value a row is assumed.
+    The number of values in the sparse one is not recorded; the FLOPs of a dense product would be
+    far beyond every roof. At least one value per row is assumed.
     """
     sparse = [tensor for tensor in call.tensors if tensor.sparse]
     dense = [tensor for tensor in call.tensors if not tensor.sparse and len(tensor.shape) == 2]
@@ -166,6 +167,6 @@ def own(cost: Cost, inside: Cost) -> Cost:
     first copies its bias does the whole product. On a CPU, where only operators are timed, this
     prevents the same work from being counted once per nesting level.
     """
-    bytes_handed_on = inside.bytes >= DELEGATED_SHARE.value * cost.bytes
-    flops_handed_on = inside.total_flops >= DELEGATED_SHARE.value * cost.total_flops
-    return Cost() if bytes_handed_on and flops_handed_on else cost
+    bytes_delegated = inside.bytes >= DELEGATED_SHARE.value * cost.bytes
+    flops_delegated = inside.total_flops >= DELEGATED_SHARE.value * cost.total_flops
+    return Cost() if bytes_delegated and flops_delegated else cost

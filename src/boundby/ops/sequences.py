@@ -32,7 +32,7 @@ class Places(Record, frozen=True, kw_only=True):
     offsets: int | None = None
     causal: int
     window: int | None = None  # keys to the left, then to the right
-    elsewhere: tuple[int, ...] = ()  # tensors that select keys; how many is not recorded
+    elsewhere: tuple[int, ...] = ()  # tensors that select keys; their number is not recorded
     out: int | None = None  # of the forward, in a backward
 
     def tensors(self, call: OpCall) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Kernels of serving engines that record their arguments: vLLM, SGLang, FlashInfer.
 
-Products and attention are in serving_products. Operators that name a layer only, whose cache or
-experts are then not recorded, stay unknown.
+Products and attention are in serving_products. Operators with only the name of a layer, whose cache
+or experts are not recorded, stay unknown.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def concat_and_cache_mla(call: OpCall) -> Cost:
     op_class="movement",
 )
 def sampling(call: OpCall) -> Cost:
-    """(probabilities [rows, vocabulary], ...): read once; a number is written for each row."""
+    """(probabilities [rows, vocabulary], ...): read once; one number is written per row."""
     probabilities = tensor(call, 0)
     chosen = dense((probabilities.shape[0],), "int32")
     flops = arithmetic("float32", probabilities.elements)

@@ -1,7 +1,7 @@
 """Attention over caches, experts and quantised products of serving engines.
 
-How long each sequence of a paged cache is lies in device memory, which no profiler records: the
-longest, which is an argument, is taken for all of them, an upper bound. So is the number of experts
+The length of each sequence in a paged cache is in device memory, which no profiler records: the
+longest, which is an argument, is used for all of them, an upper bound. So is the number of experts
 that the tokens of a call reach.
 """
 
@@ -31,7 +31,7 @@ _INT4_IN_INT32 = 8  # definition
 
 
 class _Paged(Record, frozen=True, kw_only=True):
-    """Where an operator has its arguments; the query's offsets give the number of sequences."""
+    """Positions of an operator's arguments; the query's offsets give the number of sequences."""
 
     query: int = 0
     cache: int = 1  # of keys; that of values follows
@@ -54,7 +54,8 @@ _PAGED = {
 
 @formula(*_PAGED, op_class="contraction")
 def paged_attention(call: OpCall) -> Cost:
-    """Query [tokens, heads, width] against a cache in blocks; a decode has one token a sequence."""
+    """Query [tokens, heads, width] against a cache in blocks; a decode has one token per
+    sequence."""
     places = _PAGED[call.name]
     query, cache = tensor(call, places.query), tensor(call, places.cache)
     offsets = maybe(call, places.offsets) if places.offsets is not None else None
@@ -83,7 +84,7 @@ def paged_attention(call: OpCall) -> Cost:
 
 
 def _key_heads(call: OpCall, places: _Paged, cache: Tensor) -> int:
-    """Blocks are [block, position, heads, width]; those of the older kernels say it in a number."""
+    """Blocks are [block, position, heads, width]; older kernels have the number as an argument."""
     if len(cache.shape) == 4 and places.causal is not None:
         return cache.shape[-2]
     return integer(call, places.cache + 2)
@@ -135,7 +136,8 @@ def fused_experts(call: OpCall) -> Cost:
 
 
 def _unit(weight: str, activation: str) -> str:
-    """The dtype that is multiplied: weights of eight bits meet activations of eight, others not."""
+    """The dtype of the product: 8-bit weights are multiplied with 8-bit activations, others are
+    not."""
     return weight if weight.startswith("float8") or weight == "int8" else activation
 
 
@@ -188,7 +190,7 @@ def gptq_gemm(call: OpCall) -> Cost:
     op_class="contraction",
 )
 def marlin_gemm(call: OpCall) -> Cost:
-    """Weights in an order of their own; M, N and K follow each other among the arguments."""
+    """Weights in a special order; M, N and K follow each other among the arguments."""
     x = tensor(call, 0)
     m, k = x.shape[0], x.shape[-1]
     for one, two, three in zip(call.args, call.args[1:], call.args[2:], strict=False):
@@ -198,7 +200,7 @@ def marlin_gemm(call: OpCall) -> Cost:
 
 
 def _product(call: OpCall, m: int, n: int, k: int, dtype: str) -> Cost:
-    """Every tensor that is given is read, weights as they are packed; [M, N] is written."""
+    """Every tensor argument is read, weights as they are packed; [M, N] is written."""
     given = [item for item in call.tensors if item.shape != (m, n) or n == k]
     return moved(
         reads=list(itertools.islice(given, 6)),

@@ -1,4 +1,4 @@
-"""What all formulas use: arguments, shapes, dtypes and compulsory memory traffic.
+"""Shared by all formulas: arguments, shapes, dtypes and compulsory memory traffic.
 
 Compulsory traffic: each distinct input element is read once, each output element written once.
 """
@@ -142,7 +142,8 @@ def _category(dtype: str) -> int:
 
 
 def _wider(one: str, other: str) -> str:
-    """Return the dtype that holds both, in one category: float16 and bfloat16 give float32."""
+    """Return the dtype that can represent both, in one category: float16 and bfloat16 give
+    float32."""
     if one == other:
         return one
     if {one, other} == {"float16", "bfloat16"}:
@@ -155,7 +156,7 @@ def _wider(one: str, other: str) -> str:
 def promote(*operands: Argument) -> str:
     """Return the result dtype of an arithmetic operator by torch's promotion rules.
 
-    A tensor with axes decides; a zero-dimensional tensor, then a plain number, only where its
+    Tensors with dimensions decide; a zero-dimensional tensor, then a plain number, only if its
     category (bool, integer, float, complex) is higher.
     """
     shaped = [o.dtype for o in operands if isinstance(o, Tensor) and o.shape]
@@ -208,9 +209,8 @@ def _layout(item: Tensor) -> tuple[object, ...]:
 def _is_among(item: Tensor, alike: set[int | None]) -> bool:
     """Return whether an input equals one of those with the same storage and layout.
 
-    It does if it is the same object or if the storage has no room for two.
-
-    The offset of a view is not recorded: two halves of one tensor look the same.
+    It does if it is the same object or if the storage is too small for two. The offset of a view is
+    not recorded: two halves of one tensor look the same.
     """
     if item.identity is not None and item.identity in alike:
         return True
@@ -227,8 +227,8 @@ def _bytes(item: Tensor) -> int:
 def read(*items: Tensor | None) -> tuple[float, bool]:
     """Return the distinct bytes of these inputs and whether some may share memory.
 
-    Inputs alike in storage and layout count once where they are known to be one. Those that may
-    be two, and inputs alike in shape and dtype where no storage is recorded, count each.
+    Inputs with equal storage and layout count once if they are known to be one. Those that may be
+    two, and inputs with equal shape and dtype but no recorded storage, count each.
     """
     total = 0.0
     seen: dict[tuple[object, ...], set[int | None]] = {}

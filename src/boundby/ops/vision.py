@@ -46,7 +46,7 @@ def roi_align_backward(call: OpCall) -> Cost:
 def deform_conv2d(call: OpCall) -> Cost:
     """(input, weight, offsets, mask, bias, ..., use mask): one column of pixels per position.
 
-    The product of the columns with the weights is an operator of its own inside it.
+    The product of the columns with the weights is a separate operator inside it.
     """
     x, weight, offsets = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     mask = maybe(call, 3) if flag(call, 13, default=True) else None

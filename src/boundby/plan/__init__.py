@@ -1,4 +1,4 @@
-"""What a step costs on hardware one does not have: chips, meshes, collectives, models on paper."""
+"""The cost of a step on hardware that is not available: chips, meshes, collectives, models."""
 
 import sys
 

@@ -24,9 +24,9 @@ FIT_SOURCES = (
 
 # ---- chips -------------------------------------------------------------------------------------
 
-# A chip without a fabric of its own sits in a PCIe server: eight of them, one 100 Gb/s NIC each.
+# A chip without its own fabric is in a PCIe server: eight of them, one 100 Gb/s NIC each.
 PCIE_DOMAIN, PCIE_EGRESS = 8, 12.5e9
-# SMs where the table has none: only wave quantisation depends on it (range 46 to 188).
+# SMs if the table has none: only wave quantisation depends on it (range 46 to 188).
 UNKNOWN_UNITS = 100
 # Without a unit for a type, its products run on the next wider one.
 WIDER_UNITS: dict[str, tuple[str, ...]] = {
@@ -59,26 +59,26 @@ def sustained_share(vendor: str, unit: str, name: str) -> float:
 
 def power_share(power: float) -> float:
     """Matrix rate at a share of the usual power limit: dynamic power grows with the cube of the
-    clock, of which a part is static, so the rate falls by about the square root."""
+    clock, and a part is static, so the rate falls by about the square root."""
     return math.sqrt(power)
 
 
 # ---- products ----------------------------------------------------------------------------------
 
-# Output tiles of cuBLAS and CUTLASS kernels and what each reaches of the best (CUTLASS profiler,
-# public A100 and H100 runs: 0.6 to 0.8 for the smaller one, which reuses less).
+# Output tiles of cuBLAS and CUTLASS kernels and the share of the best rate that each reaches
+# (CUTLASS profiler, public A100 and H100 runs: 0.6 to 0.8 for the smaller one, which reuses less).
 GPU_TILES = ((128, 128, 1.0), (64, 64, 0.7))
 # Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
 TPU_TILE, TPU_WIDE_TILE = 128, 256
-# Share of the rate where rows of a 16-bit array begin at no multiple of 8 elements (16 bytes), by
-# the elements they are a multiple of (H200, measured by this project: 125, 250 and 255 of 730
-# TFLOP/s; from 8 elements on 700 to 770).
+# Share of the rate if rows of a 16-bit array do not begin at a multiple of 8 elements (16 bytes),
+# by the number of elements they are a multiple of (H200, measured by this project: 125, 250 and 255
+# of 730 TFLOP/s; from 8 elements on 700 to 770).
 ALIGNED = 8
 NARROW_LOAD_SHARE = {1: 0.17, 2: 0.35, 4: 0.35}
 # Vocabularies and their shards are padded to a multiple of this (Megatron's default).
 PADDED = 128
-# What the products of a training step reach of the best of a sweep: cold operands, other work in
-# between, shapes that the library's heuristics miss. The sustained share of narrow types above
+# Share of a sweep's best rate that the products of a training step reach: cold operands, other work
+# in between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.
 SERIES_SHARE = {"wide": 0.80, "narrow": 1.0, "tuned": 0.92}
 
@@ -86,7 +86,7 @@ SERIES_SHARE = {"wide": 0.80, "narrow": 1.0, "tuned": 0.92}
 def series_share(unit: str, *, tuned: bool = False) -> float:
     """Share of the best rate of a sweep that a step's products reach.
 
-    `tuned` programs choose each product's kernel by trial and fuse what stands beside it
+    `tuned` programs choose each product's kernel by trial and fuse the operators beside it
     (Transformer Engine in Megatron).
     """
     if tuned and unit not in _NARROW:
@@ -112,10 +112,10 @@ COMPILED_KERNEL_FIXED_NS = 1_000.0
 ATTENTION_SHARE = 0.46
 # TPUs: splash attention in XLA (MaxText logs; no published curve). FITTED.
 TPU_ATTENTION_SHARE = 0.55
-# Sequence at which half of that is reached: shorter ones have too few blocks to pipeline (H200,
-# measured by this project with heads of 128: 430 forward, 1040 backward).
+# Sequence length at which half of that is reached: shorter ones have too few blocks to pipeline
+# (H200, measured by this project with heads of 128: 430 forward, 1040 backward).
 ATTENTION_HALF_SEQUENCE = 512
-# Passes over the [heads, sequence, sequence] scores where attention is not fused: scale and mask,
+# Passes over the [heads, sequence, sequence] scores if attention is not fused: scale and mask,
 # softmax, dropout, each written and read (Korthikanti 2022, section 4: 5 a s^2 b bytes kept).
 SCORE_PASSES = 5
 
@@ -127,9 +127,9 @@ SCORE_PASSES = 5
 POINTWISE_MEMORY_SHARE = 0.72
 STREAM_MEMORY_SHARE = 0.82
 
-# Passes over memory beyond the compulsory bytes of the fused operators: what a framework does not
-# fuse, casts, dropout, copies (BERT-large eager, measured by this project: 57% of device time is
-# elementwise and copies). FITTED, range 1 to 3.
+# Passes over memory beyond the compulsory bytes of the fused operators: operators that a framework
+# does not fuse, casts, dropout, copies (BERT-large eager, measured by this project: 57% of device
+# time is elementwise and copies). FITTED, range 1 to 3.
 PASSES = 1.7
 # Logits are kept in 16 bits and, for the loss and its gradient, in 32.
 LOGIT_BYTES = 8.0
@@ -142,7 +142,7 @@ FRAMEWORK_BYTES = 3e9
 # kernels with their views and bookkeeping, at 21-30 us each with autograd (measured by this
 # project; 8.5 us for a bare add). XLA programs are issued as a whole. FITTED.
 EAGER_KERNEL_HOST_NS = 70_000.0
-# Once a step: gradient norm, learning rate, loss read back, data (range 5 to 30 ms).
+# Once per step: gradient norm, learning rate, loss read back, data (range 5 to 30 ms).
 STEP_FIXED_NS = 10e6
 COMPILED_STEP_FIXED_NS = 2e6
 
@@ -152,8 +152,8 @@ COMPILED_STEP_FIXED_NS = 2e6
 # of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448). PCIe slots share
 # switches and sockets.
 LINK_SHARE = {"switch": 0.80, "pcie": 0.50, "mesh": 0.70, "torus": 0.95}
-# An all-reduce that an NVLink switch sums passes V up and down at 1.2 W together, whatever the
-# number of chips (H100, H200 258 to 275 of 450 GB/s, B200 479 of 900). NCCL: above four chips.
+# An all-reduce summed by an NVLink switch moves V up and down at 1.2 W together, for any number of
+# chips (H100, H200 258 to 275 of 450 GB/s, B200 479 of 900). NCCL: above four chips.
 SWITCH_REDUCE_SHARE, SWITCH_REDUCE_ABOVE = 1.2, 4
 # Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
 EGRESS_SHARE = 0.85
@@ -191,16 +191,16 @@ NVFP4_GROUP = 64
 DECODE_KERNELS = 6
 # Each of them, in a replayed graph or a compiled engine.
 DECODE_KERNEL_NS = 2_500.0
-# Once a token: sampling, bookkeeping of the engine (range 0.1 to 2 ms).
+# Once per token: sampling, bookkeeping of the engine (range 0.1 to 2 ms).
 DECODE_FIXED_NS = 300_000.0
 # vLLM before it captured graphs (2023): eager operators, one process per chip. FITTED.
 VLLM_2023_HOST_NS = 85_000.0
-# What the matrix-vector kernels of an engine read at most, whatever the chip: too few bytes in
-# flight for HBM (llama.cpp of May 2024: 0.9 TB/s on A100, 1.15 on H100 PCIe). FITTED.
+# The most that the matrix-vector kernels of an engine read, on any chip: too few bytes in flight
+# for HBM (llama.cpp of May 2024: 0.9 TB/s on A100, 1.15 on H100 PCIe). FITTED.
 ENGINE_STREAM_BYTES_PER_S = {"llama.cpp": 1.05e12}
 # Vector operations to unpack and scale one weight of 8 or 4 bits (range 2 to 8). FITTED.
 UNPACK_FLOPS = 5.0
-# Sequences that servers batch at most, and the part of memory they fill.
+# The most sequences that servers batch, and the share of memory they fill.
 LARGEST_BATCH, SERVE_MEMORY_SHARE = 512, 0.9
 
 # ---- overlap -----------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ STEP_UNCERTAINTY = 0.17
 SERVE_UNCERTAINTY = 0.22
 # Throughput and first tokens of a server depend on its batching and queue as well. FITTED.
 SERVER_UNCERTAINTY = 0.42
-# Memory: what frameworks keep beside the formulas differs by release (BLOOM's own table: 44 and 67
-# GB of the same layout a day apart).
+# Memory: additional memory of frameworks differs by release (BLOOM's own table: 44 and 67 GB of the
+# same layout a day apart).
 MEMORY_UNCERTAINTY = 0.26
-# Of one collective: libraries, switches and NICs differ (collectives_measured.csv).
+# For one collective: libraries, switches and NICs differ (collectives_measured.csv).
 COLLECTIVE_UNCERTAINTY = 0.35

@@ -1,4 +1,4 @@
-"""The chip a plan runs on: its datasheet machine, how it is joined to others, what it sustains."""
+"""The chip of a plan: its datasheet machine, its links to other chips, its sustained rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions
 
 _GIGABYTE = 1e9  # definition
-# Words that a chip's name may carry without telling it from another.
+# Words in a chip's name that do not distinguish it from another.
 _FILLER = {"nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"}
 _ALIASES = {
     "trn1": "trainium1",
@@ -30,9 +30,9 @@ _SIZE = re.compile(r"\d+gb")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Target:
-    """One chip as a plan sees it. `sustained` are matrix rates at the power limit, by unit.
+    """One chip in a plan. `sustained` are matrix rates at the power limit, by unit.
 
-    It is compared by identity, so that what was computed for it can be looked up quickly.
+    It is compared by identity, so that results for it can be looked up quickly.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Target:
         return self.fabric.kind == "torus"
 
     def unit_of(self, unit: str) -> str:
-        """The matrix unit that products of this one's type run on: itself or the next wider."""
+        """The matrix unit for products of this type: its own or that of the next wider type."""
         wider = assumptions.WIDER_UNITS.get(unit, ())
         return next((name for name in (unit, *wider) if self.machine.rate(name)), unit)
 
@@ -59,7 +59,7 @@ class Target:
         raise BoundbyError(f"{self.name} has no figure for {unit.removeprefix('matmul.')}")
 
     def sustained_rate(self, unit: str) -> float:
-        """What a long series of large products reaches on this unit."""
+        """The rate of a long series of large products on this unit."""
         unit = self.unit_of(unit)
         if unit in self.sustained:
             return self.sustained[unit]
@@ -107,7 +107,7 @@ def _measured(path: Path) -> Target:
 
 
 def _target(chip: datasheet.Chip, machine: Machine) -> Target:
-    # Cards without a fabric meet over PCIe; a bridge joins two of them only.
+    # Cards without a fabric communicate over PCIe; a bridge joins two of them only.
     link = chip.figures.get("network.link" if chip.fabric else "host_link.d2h")
     fabric = chip.fabric or datasheet.Fabric(
         kind="pcie",
@@ -131,7 +131,7 @@ def _words(name: str) -> list[str]:
 
 
 def _match(name: str) -> datasheet.Chip:
-    """The chip whose name has all the words asked for; a size of memory picks the nearest."""
+    """The chip whose name contains all requested words; a memory size selects the nearest."""
     words = [_ALIASES.get(word, word) for word in _words(name) if word not in _FILLER]
     sizes = [float(word[:-2]) for word in words if _SIZE.fullmatch(word)]
     words = [word for word in words if not _SIZE.fullmatch(word)]
@@ -139,7 +139,7 @@ def _match(name: str) -> datasheet.Chip:
     if words and found and sizes:
         return min(found, key=lambda chip: abs(chip.memory_gb - sizes[0]))
     if words and found:
-        # The roomiest of the form factor listed first: "a100" is the 80 GB SXM board.
+        # The largest of the form factor listed first: "a100" is the 80 GB SXM board.
         same = [chip for chip in found if _form(chip.name) == _form(found[0].name)]
         return max(same, key=lambda chip: chip.memory_gb)
     known = {"".join(_words(chip.name)): chip.name for chip in datasheet.chips()}

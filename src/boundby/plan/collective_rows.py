@@ -1,7 +1,7 @@
 """Rows of a table of collective micro-benchmarks, as collectives that `plan` can predict.
 
-Columns: collective, message_bytes, algbw_gbps, chips_total, chip; nodes where there are several.
-The message is the whole array: the receive buffer of an all-gather or all-to-all.
+Columns: collective, message_bytes, algbw_gbps, chips_total, chip; nodes if there are several. The
+message is the whole array: the receive buffer of an all-gather or all-to-all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanRow
 from boundby.plan import assumptions, chips, collectives
 from boundby.plan.chips import Target
@@ -78,7 +78,7 @@ def _local(count: int, nodes: int, target: Target) -> int:
 
 
 def _with_egress(target: Target, words: str, chips_per_node: int) -> Target:
-    """The chip with its share of the NICs that the row names, as in "8x400 Gb/s"."""
+    """The chip with its share of the NICs in the row, as in "8x400 Gb/s"."""
     found = re.search(r"(\d+)x\s?([^,+()]*?)(\d+) Gb/s", words)
     if not found or target.fabric.kind == "torus":
         return target

@@ -19,7 +19,7 @@ def is_vision(raw: Raw) -> bool:
 
 
 def diffusion_transformer(raw: Raw, name: str) -> ModelConfig:
-    """Layers that a condition scales and shifts. Of two streams one is counted for a token."""
+    """Layers that a condition scales and shifts. Of two streams, one is counted per token."""
     sizes = Sizes(raw, name)
     layers, hidden, heads = sizes.stack()
     return _encoder(
@@ -77,7 +77,7 @@ def _encoder(
 
 
 def _patches(raw: Raw, key: str) -> int | None:
-    """Patches of one image; None where a size is not stated."""
+    """Patches of one image; None if a size is not stated."""
     image, patch = raw.get(key), raw.get("patch_size")
     if isinstance(image, list):
         image = image[0]

@@ -1,4 +1,4 @@
-"""A model's sizes from a Hugging Face config.json: which kind it is, and the reader of that kind.
+"""A model's sizes from a Hugging Face config.json: its kind, and the reader of that kind.
 
 To add a kind: a file like `config_text.py` with a function from the decoded config to a
 `ModelConfig`, and its line in `from_mapping`.
@@ -41,7 +41,7 @@ def read_config(path: Path) -> tuple[Raw, str]:
 
 
 def from_mapping(raw: Raw, name: str = "model") -> ModelConfig:
-    """The same from the decoded file. Of a model of text and images the text model is planned."""
+    """The same from the decoded file. For a model of text and images, the text model is planned."""
     refuse(raw, name)
     if is_diffusion(raw):
         return diffusion_transformer(raw, name)

@@ -1,11 +1,11 @@
-"""Kinds of models that a plan cannot cost, by what their config.json says, and the reason."""
+"""Kinds of models that a plan cannot cost, by their config.json, and the reason."""
 
 from __future__ import annotations
 
 from boundby.model.errors import BoundbyError
 from boundby.plan.config_values import Raw, kind_of
 
-# Keys that only layers of this sort have.
+# Keys of layers of this kind only.
 _LAYERS = {
     "state-space layers": ("state_size", "ssm_cfg", "mamba_d_state", "ssm_state_size", "d_state"),
     "recurrent layers": ("attention_hidden_size", "lru_width", "rescale_every"),
@@ -38,7 +38,7 @@ _WHAT_WOULD = (
 
 
 def refuse(raw: Raw, name: str) -> None:
-    """Raise one line for a model that is no stack of attention layers."""
+    """Raise for a model that is not a stack of attention layers."""
     kind = kind_of(raw)
     for what, keys in _LAYERS.items():
         if any(raw.get(key) is not None for key in keys) or kind.startswith(_KINDS.get(what, ())):

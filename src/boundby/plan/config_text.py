@@ -6,7 +6,7 @@ from boundby.model.errors import BoundbyError
 from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import Latent, ModelConfig
 
-# What a config does not say is its kind's default. No gate without an activation:
+# Defaults of a kind for what a config does not state. No gate without an activation:
 _PLAIN = ("gpt", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
 _GATED = ("gemma", "modernbert", "chatglm", "glm")
 # Encoders, whose tokens see all others.
@@ -17,7 +17,7 @@ _TIED = (
     *("cohere", "granite", "smollm", "xglm"),
 )
 _UNTIED = ("gpt_neox",)
-# Sizes that published configs leave out, as Transformers' classes have them.
+# Sizes that published configs omit, with the defaults of Transformers' classes.
 _DEFAULTS: dict[str, Raw] = {
     "llama": {
         "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -74,7 +74,7 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
 
 
 def _flat(raw: Raw) -> Raw:
-    """DBRX and MPT keep sizes of attention and feed-forward layers in parts of their own."""
+    """DBRX and MPT keep sizes of attention and feed-forward layers in nested parts."""
     attention, ffn = raw.get("attn_config"), raw.get("ffn_config")
     inner = {**(attention if isinstance(attention, dict) else {})}
     inner |= ffn if isinstance(ffn, dict) else {}

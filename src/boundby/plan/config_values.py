@@ -1,4 +1,4 @@
-"""The sizes in a config.json, under any of the names that they are known by."""
+"""The sizes in a config.json, under any of their names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sizes:
         self._raw, self._name = raw, name
 
     def number(self, key: str) -> int:
-        """The size, 0 where it is not stated."""
+        """The size, 0 if it is not stated."""
         value = next((self._raw[one] for one in KEYS[key] if self._raw.get(one) is not None), 0)
         if isinstance(value, list) and value and len(set(map(str, value))) == 1:
             value = value[0]
@@ -49,7 +49,7 @@ class Sizes:
         return number
 
     def stack(self) -> tuple[int, int, int]:
-        """Layers, hidden size and heads: what no transformer is without."""
+        """Layers, hidden size and heads, which every transformer has."""
         layers, heads = self.number("layers"), self.number("heads")
         hidden = self.number("hidden") or heads * self.number("head_dim")
         named = {"layers": layers, "hidden": hidden, "heads": heads}

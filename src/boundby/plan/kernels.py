@@ -1,7 +1,7 @@
 """Time of one operator on one chip: its cost from `boundby.ops`, the roofline, an efficiency.
 
-The efficiency of a product comes from how its tiles fill the chip, that of attention from its
-published curve, that of memory-bound operators from the bandwidth they are known to reach.
+The efficiency of a product follows from how its tiles fill the chip, that of attention from its
+published curve, that of memory-bound operators from the bandwidth they usually reach.
 """
 
 from __future__ import annotations

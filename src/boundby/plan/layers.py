@@ -19,7 +19,7 @@ _SCORES = "float16"
 
 
 class Work(NamedTuple):
-    """Device time by kind, arithmetic, and how many operators the host issues for it."""
+    """Device time by kind, arithmetic, and the number of operators that the host issues for it."""
 
     matmul: float = 0.0
     attention: float = 0.0
@@ -42,7 +42,7 @@ class Work(NamedTuple):
 
 
 class Slice(Record, frozen=True, kw_only=True):
-    """What one chip has of a micro-batch: so many sequences, split over tensor and context axes."""
+    """One chip's part of a micro-batch: sequences, split over tensor and context axes."""
 
     sequences: float
     sequence: int
@@ -63,7 +63,7 @@ class Slice(Record, frozen=True, kw_only=True):
 
     @property
     def outer_tokens(self) -> int:
-        """Rows of what stands between products: norms and sums."""
+        """Rows of operators between products: norms and sums."""
         if not self.sequence_parallel:
             return self.tokens
         return max(1, self.tokens // self.tensor)
@@ -267,7 +267,7 @@ def _experts(target: Target, config: ModelConfig, part: Slice) -> Passes:
     sort = _memory(_unary(target, "relu", shape), _unary(target, "add", shape, shape))
     forward = _total(router[0], sort, routed.forward)
     backward = _total(router[1], sort, routed.backward)
-    # Each expert's products are launched on their own: three forward, six backward.
+    # Each expert's products are launched separately: three forward, six backward.
     forward = forward._replace(operators=forward.operators + 3 * (local - 1))
     backward = backward._replace(operators=backward.operators + 6 * (local - 1))
     repeated = _total(routed.repeated, sort)

@@ -13,10 +13,10 @@ from boundby.plan.model_config import ModelConfig
 
 
 class States(Record, frozen=True, kw_only=True):
-    """Bytes per parameter: 16-bit weights, gradients, and what the optimizer keeps.
+    """Bytes per parameter: 16-bit weights, gradients, and optimizer states.
 
-    Adam with float32 master weights: 2 + 4 + 12 (Megatron) or, with float32 parameters and
-    16-bit copies gathered on the fly (FSDP), 4 + 4 + 8, of which all is sharded.
+    Adam with float32 master weights: 2 + 4 + 12 (Megatron) or, with float32 parameters and 16-bit
+    copies gathered when needed (FSDP), 4 + 4 + 8, of which all is sharded.
     """
 
     weights: float = 2.0
@@ -66,7 +66,7 @@ def activation_bytes(config: ModelConfig, part: Slice, recompute: Recompute, *, 
         wide *= config.active_experts / split + config.shared_experts / split
         inputs = 2 * config.active_experts * hidden / split
     kept = 2 * (attention / split + wide + inputs)
-    kept += 4 * hidden * outer * 2  # what both norms and both first products read
+    kept += 4 * hidden * outer * 2  # the inputs of both norms and both first products
     if recompute == "selective":
         kept -= 2 * wide / (3 if config.gated else 2)
     if not part.fused_attention and recompute == "none":
@@ -102,7 +102,7 @@ def parts(
     one = activation_bytes(config, part, recompute, moe=False)
     one_moe = activation_bytes(config, part, recompute, moe=True) if config.moe_layers else 0.0
     activations = (one * dense_layers + one_moe * config.moe_layers) * per_stage * in_flight
-    if recompute == "full":  # one layer is whole while it is computed again
+    if recompute == "full":  # one layer is complete while it is recomputed
         activations += activation_bytes(config, part, "none", moe=bool(config.moe_layers))
     logits = part.tokens * config.vocab / part.tensor * assumptions.LOGIT_BYTES
     gathered = 0.0

@@ -1,4 +1,4 @@
-"""A mesh: how many ways each axis splits the work, and where its groups lie on the fabric."""
+"""A mesh: the number of ways of each axis, and the position of its groups on the fabric."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Mesh(Record, frozen=True, kw_only=True):
 
 
 class Group(Record, frozen=True, kw_only=True):
-    """The chips of one group of an axis: so many in one domain, in so many domains.
+    """The chips of one group of an axis: the number in one domain, and the number of domains.
 
     On a torus `rings` are the torus axes the group covers, `wraps` whether they close.
     """
@@ -100,7 +100,7 @@ class Group(Record, frozen=True, kw_only=True):
 
 
 def group(mesh: Mesh, axis: Axis, target: Target) -> Group:
-    """Where the chips of one group of this axis lie."""
+    """The position of the chips of one group of this axis."""
     size, stride = mesh.size(axis), mesh.stride(axis)
     fabric = target.fabric
     if fabric.kind != "torus":

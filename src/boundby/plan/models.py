@@ -1,4 +1,4 @@
-"""A transformer on paper: a table of known ones, and how a model is found by name or file."""
+"""A table of known transformers, and finding a model by name or file."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ MODELS = {
 
 
 def known(name: str) -> ModelConfig | None:
-    """The model of the table with this name, whatever its capitals and hyphens."""
+    """The model of the table with this name, regardless of capitals and hyphens."""
     squeezed = {re.sub(r"[^a-z0-9]", "", key): key for key in MODELS}
     wanted = re.sub(r"[^a-z0-9]", "", name.lower())
     return MODELS[squeezed[wanted]] if wanted in squeezed else None
 
 
-# What names have beside the model: how it was tuned or stored.
+# Parts of names besides the model: how it was tuned or stored.
 _SUFFIX = re.compile(r"-(instruct|chat|base|hf|it|pt|v0\.\d|\d{4})$", re.IGNORECASE)
 
 

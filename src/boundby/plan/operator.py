@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanResult, PlanTerm, TermKind
 from boundby.plan import assumptions, collectives, kernels, limits
 from boundby.plan.chips import Target

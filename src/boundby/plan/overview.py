@@ -1,4 +1,4 @@
-"""What a page shows beside the figures of a plan: roofs, scaling over chips, formulas."""
+"""Additional content of a plan's page: roofs, scaling over chips, formulas."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_formulas(result: PlanResult) -> PlanResult:
 def roofs(
     config: ModelConfig, mesh: Mesh, job: Training, target: Target, step: Step
 ) -> list[PlanRoof]:
-    """Device memory with a layer's largest product, and each axis with what crosses it."""
+    """Device memory with a layer's largest product, and each axis with its traffic."""
     part = training.slice_of(mesh, job)
     wide = max(config.ffn, config.moe_ffn) // mesh.tensor
     found = [

@@ -1,4 +1,4 @@
-"""What users ask `boundby plan` for, turned into plans: the command line's and Python's entry."""
+"""Turns requests of users into plans: the entry of the command line and of Python."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def search(
     precision: str,
     is_sweep: bool,
 ) -> PlanSearch:
-    """The fastest layouts on so many chips, or the best one for each number of a sweep."""
+    """The fastest layouts on this many chips, or the best one for each number of a sweep."""
     config, target = models.find(model), chips.find(chip)
     sequence = sequence or config.tokens or _DEFAULT_SEQUENCE
     job = _job(sequence, batch, counts[-1], precision, None)
@@ -164,7 +164,8 @@ def plan_serving(
     precision: str,
     weights: str | None,
 ) -> PlanResult:
-    """Prefill and decode on `count` chips, tensor parallel as far as the heads divide."""
+    """Prefill and decode on `count` chips, with as much tensor parallelism as the number of heads
+    allows."""
     config, target = models.find(model), chips.find(chip)
     if config.heads % count:
         most = max(one for one in range(1, count + 1) if config.heads % one == 0)

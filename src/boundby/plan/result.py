@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanTerm
 from boundby.plan import assumptions, limits, memory, training
 from boundby.plan.chips import Target
@@ -49,7 +49,7 @@ def memory_bytes(config: ModelConfig, mesh: Mesh, job: Training) -> float:
 
 
 def least_recompute(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Training:
-    """The job with the least recomputation that fits; with full recomputation where none does."""
+    """The job with the least recomputation that fits; with full recomputation if none does."""
     for level in _LEVELS:
         tried = msgspec.structs.replace(job, recompute=level)
         if memory_bytes(config, mesh, tried) <= target.memory_bytes:
@@ -120,7 +120,7 @@ def plan_training(
     *,
     usd_per_hour: float | None = None,
 ) -> PlanResult:
-    """What one step of this job costs on this mesh."""
+    """The time of one step of this job on this mesh."""
     training.check(config, mesh, job, target)
     step = simulated_step(config, mesh, job, target)
     parts = memory_parts(config, mesh, job)
@@ -161,7 +161,7 @@ def plan_training(
 
 
 def _notes(mesh: Mesh, job: Training, target: Target) -> list[str]:
-    """What a reader would not expect of this chip."""
+    """Notes on unexpected properties of this chip."""
     notes = []
     unit = f"matmul.{dtype_of(job.precision)}"
     if (runs := target.unit_of(unit)) != unit:

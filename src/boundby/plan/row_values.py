@@ -1,4 +1,4 @@
-"""What every table of measurements needs: the numbers of a row, and why one cannot be predicted."""
+"""Shared by all tables of measurements: the numbers of a row, and why one cannot be predicted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RowError(ValueError):
 
 
 def number(row: Row, name: str) -> float | None:
-    """The value of a column; None where it is empty or there is no such column."""
+    """The value of a column; None if it is empty or does not exist."""
     text = (row.get(name) or "").strip()
     if not text:
         return None
@@ -34,7 +34,7 @@ def number(row: Row, name: str) -> float | None:
 
 
 def needed(row: Row, name: str) -> int:
-    """The value of a column that a prediction cannot do without."""
+    """The value of a column that a prediction needs."""
     value = number(row, name)
     if not value or round(value) < 1:
         raise RowError(f"no {name}")
@@ -42,7 +42,7 @@ def needed(row: Row, name: str) -> int:
 
 
 def ways(row: Row, name: str) -> int:
-    """Ways of a mesh axis; 1 where it is not stated."""
+    """Ways of a mesh axis; 1 if not stated."""
     return max(1, round(number(row, name) or 1))
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from boundby.model import Machine, store
-from boundby.model.diagnosis import Diagnosis, Estimate, OpRow
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanResult, PlanTerm, TermKind
+from boundby.model.rows import OpRow
 from boundby.plan import assumptions
 from boundby.plan.chips import Target
 from boundby.plan.result import bound_by

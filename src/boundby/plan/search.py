@@ -1,4 +1,5 @@
-"""Layouts of a job on so many chips: all that can run and fit, the fastest first; and sweeps."""
+"""Layouts of a job on a number of chips: all that can run and fit, the fastest first; and
+sweeps."""
 
 from __future__ import annotations
 
@@ -61,11 +62,11 @@ def _experts(config: ModelConfig, chips: int) -> list[int]:
 def search(
     config: ModelConfig, job: Training, target: Target, chips: int, *, shown: int = 10
 ) -> PlanSearch:
-    """The fastest layouts that fit, and why the next ones lose.
+    """The fastest layouts that fit, and why the next ones are slower.
 
-    They are ranked by the closed form; those shown are put through the simulator.
-    Micro-batch sizes and recomputation are tried too; ZeRO-3 is left out beside a pipeline, where
-    every micro-batch would gather the weights again.
+    They are ranked by the closed form; those shown are simulated. Micro-batch sizes and
+    recomputation are tried too; ZeRO-3 is left out with a pipeline, where every micro-batch would
+    gather the weights again.
     """
     found: list[tuple[float, Mesh, Training]] = []
     considered = fitting = 0
@@ -127,7 +128,7 @@ def _nothing_fits(
 
 
 def _fits(config: ModelConfig, job: Training, target: Target, chips: int, sequence: int) -> bool:
-    """Whether any layout has room for one such sequence, with full recomputation."""
+    """Whether any layout has enough memory for one such sequence, with full recomputation."""
     tried = msgspec.structs.replace(job, sequence=sequence, micro_batch=1.0, recompute="full")
     return any(
         memory_bytes(config, mesh, tried) <= target.memory_bytes
@@ -159,7 +160,7 @@ def _choice(
 
 
 def _why(step: training.Step, best: training.Step) -> str:
-    """The part that grew most against the best layout."""
+    """The part that grew most compared with the best layout."""
     if step.expected_ns <= best.expected_ns:
         return "fastest"
     before = {(one.name, one.axis): one.exposed_ns for one in terms(best)}

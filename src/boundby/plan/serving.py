@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from boundby.model import Record
-from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
 from boundby.plan import assumptions, collectives, kernels, limits
 from boundby.plan.chips import Target
@@ -20,11 +20,11 @@ _WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0}
 
 
 class Service(Record, frozen=True, kw_only=True):
-    """How a model is served; `pipeline` stages work in turn.
+    """How a model is served; `pipeline` stages run one after the other.
 
     `weights` and `head` are dtypes; int4 weights have two 16-bit scales per `group`. `host_ns` is
-    what the engine spends per operator where it does not replay a graph, `stream_bytes_per_s`
-    what its kernels read at most.
+    the engine's host time per operator without a replayed graph, `stream_bytes_per_s` the highest
+    rate at which its kernels read.
     """
 
     batch: int
@@ -97,7 +97,7 @@ def _part(service: Service, sequences: float) -> Slice:
 
 
 def weight_bytes(config: ModelConfig, service: Service) -> float:
-    """Weights on one chip; tables stay in 16 bits where the layers have fewer."""
+    """Weights on one chip; tables stay in 16 bits if the layers have fewer."""
     layers = config.params - config.vocab_params
     return (layers * service.weight_bytes + config.vocab_params * 2) / service.chips
 
@@ -181,7 +181,7 @@ def _small_collective_ns(target: Target) -> float:
 def _links_ns(
     config: ModelConfig, service: Service, target: Target, rows: int, start_ns: float
 ) -> float:
-    """Two all-reduces a layer over the tensor axis; small ones cost their start."""
+    """Two all-reduces per layer over the tensor axis; small ones cost their start."""
     if service.tensor == 1:
         return 0.0
     group = _group(service, target)
@@ -205,7 +205,7 @@ def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences:
 
 
 def _fused(work: Work) -> float:
-    """Engines fuse what a training framework passes over memory several times for."""
+    """Engines fuse operators that a training framework runs as several passes over memory."""
     return work.ns - work.memory + work.memory / assumptions.PASSES
 
 

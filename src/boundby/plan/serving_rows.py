@@ -17,7 +17,7 @@ from boundby.plan.model_config import ModelConfig
 from boundby.plan.row_values import Row, RowError, half, needed, number
 from boundby.plan.serving import Service
 
-# What the value of each metric is measured in.
+# The unit of each metric.
 UNITS = {
     "decode_tokens_per_s": "tokens/s",
     "output_tokens_per_s": "tokens/s",
@@ -83,7 +83,7 @@ def model_of(row: Row) -> ModelConfig:
 
 
 def target_of(row: Row) -> Target:
-    """The chip a row names; half of one where tensor parallelism counts its cores."""
+    """The chip of a row; half of one if tensor parallelism counts its cores."""
     target = chips.find(row.get("chip", ""))
     if "two per chip" in (row.get("notes") or ""):
         return half(target)
@@ -111,7 +111,7 @@ def _weights(row: Row) -> dict[str, object]:
 
 
 def case_of(row: Row) -> ServingCase:
-    """A row as a service; RowError where a size is missing."""
+    """A row as a service; RowError if a size is missing."""
     metric = row.get("metric", "")
     if metric not in UNITS:
         raise RowError(f"unknown metric {metric or '(none)'}")

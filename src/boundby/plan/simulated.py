@@ -1,8 +1,8 @@
-"""A planned step put through the simulator of measured steps (step/simulator).
+"""Simulates a planned step with the simulator of measured steps (step/simulator).
 
 Layers run in order on the chip's compute stream, the weights' and gradients' collectives on a
 stream of the links: a layer waits for its weights, a sum for the layer whose gradients it adds.
-What the compute waits for in any case (tensor and expert axes) is part of its layers.
+Collectives that the compute always waits for (tensor and expert axes) are part of its layers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from boundby.plan.training import Step, Training, plan_step
 from boundby.step.simulator import LaunchSequence, Wait, replay
 
 _COMPUTE, _LINKS = 0, 1
-_STEADY = 4  # micro-batches that are replayed at most
+_STEADY = 4  # the most micro-batches that are simulated
 _AHEAD = 2  # parts whose weights are gathered before this one's
-_LEAST_NS = 1e-3  # the simulator leaves out work of no time
-_BESIDE = ("fsdp", "data")  # axes whose collectives have a stream of their own
+_LEAST_NS = 1e-3  # the simulator leaves out work that takes no time
+_BESIDE = ("fsdp", "data")  # axes whose collectives have a separate stream
 
 
 class _Work(NamedTuple):
@@ -41,9 +41,9 @@ class _Part(NamedTuple):
 
 
 def simulated_ns(step: Step, config: ModelConfig, mesh: Mesh) -> float:
-    """The step's time as the simulator has it, with the bubble of the closed form.
+    """The step's simulated time, with the bubble of the closed form.
 
-    From the third micro-batch on each takes as long as the one before.
+    From the third micro-batch on each takes as long as the previous one.
     """
     layers = max(1, round(config.layers / mesh.pipeline))
     counts = sorted({min(step.micro_batches, count) for count in (_STEADY - 1, _STEADY)})
@@ -81,7 +81,7 @@ def _works(step: Step, layers: int, mesh: Mesh, count: int) -> list[_Work]:
     The weights of the next layers are gathered before the gradients of this one are summed.
     """
     works: list[_Work] = []
-    gathered: list[int] = []  # the work that brings each part's weights, -1 for none
+    gathered: list[int] = []  # the work that gathers each part's weights, -1 for none
 
     def add(ns: float, stream: int, after: int = -1) -> int:
         works.append(_Work(max(ns, _LEAST_NS), stream, after))
@@ -100,7 +100,7 @@ def _works(step: Step, layers: int, mesh: Mesh, count: int) -> list[_Work]:
 
 
 def _parts(step: Step, layers: int, mesh: Mesh, count: int) -> list[_Part]:
-    """What the compute stream does in order: layers forward, the head, layers backward."""
+    """The compute stream in order: layers forward, the head, layers backward."""
     inside = sum(one.exposed_ns for one in step.traffic if one.axis not in _BESIDE)
     waited = inside / (2 * layers * step.micro_batches)
     forward, backward = step.forward_ns / layers + waited, step.backward_ns / layers + waited
@@ -127,9 +127,9 @@ def _per_layer(step: Step, layers: int, sharded: bool) -> tuple[float, float]:
 
 
 def simulated_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Step:
-    """The parts of a step that add up to the simulator's time.
+    """The parts of a step that add up to the simulated time.
 
-    What differs from the closed form is traffic that waits for its turn, or the host.
+    The difference from the closed form is traffic that waits, or the host.
     """
     step = plan_step(config, mesh, job, target)
     if not job.overlap:

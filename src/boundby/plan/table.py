@@ -1,4 +1,4 @@
-"""Every row of a table of published measurements predicted, and how the predictions score."""
+"""Predicts every row of a table of published measurements, and scores the predictions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
 from boundby.plan import assumptions, collective_rows, serving_rows
 from boundby.plan.result import memory_bytes, step_range
@@ -60,7 +60,7 @@ def predict_file(path: str) -> PlanTable:
 
 
 class _Predicted(NamedTuple):
-    """What is predicted of a row: its time or rate, and its memory."""
+    """The prediction for a row: its time or rate, and its memory."""
 
     time: PlanRow | None
     memory: PlanRow | None = None
@@ -137,7 +137,7 @@ def _serving_row(row: Row) -> _Predicted:
 
 
 def _kind(case: serving_rows.ServingCase) -> str:
-    """What rows are scored together across sources."""
+    """The kind of a row; rows of a kind are scored together across sources."""
     if case.metric != "decode_tokens_per_s":
         return case.metric
     if case.service.batch > 1:

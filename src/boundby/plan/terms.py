@@ -1,4 +1,4 @@
-"""What each term of a plan is: the documentation of the function that computes it."""
+"""The documentation of each term of a plan: that of the function that computes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A training step on a mesh: its operators and collectives, what overlaps, what it adds up to.
+"""A training step on a mesh: its operators and collectives, their overlap and their sum.
 
 `plan_step` is the closed form that a search needs: layers one after the other, collectives hidden
-behind the compute they can run beside. A plan is the same step put through the simulator
-(simulated.py); tests hold the two against each other.
+behind the compute that can overlap with them. A plan is the same step simulated (simulated.py);
+tests compare the two.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from boundby.plan.operator import dtype_of
 
 
 class Training(Record, frozen=True, kw_only=True):
-    """What is trained on: sequences, batch, precision, and how the program runs it.
+    """The training job: sequences, batch, precision, and how the program runs it.
 
     `batch` counts sequences of the whole job, `micro_batch` those a replica takes at once.
     `compiled` programs have no cost per operator on the host and pad products, `tuned` ones choose
-    the kernel of each 16-bit product by trial. `capacity` is that of each expert against its even
-    share of the tokens, where others are dropped.
+    the kernel of each 16-bit product by trial. `capacity` is that of each expert relative to its
+    even share of the tokens, if others are dropped.
     """
 
     sequence: int
@@ -55,7 +55,7 @@ class Training(Record, frozen=True, kw_only=True):
 
 
 class Traffic(NamedTuple):
-    """One collective of a step: all of its time, and what is not hidden."""
+    """One collective of a step: its whole time, and its exposed time."""
 
     name: str
     axis: Axis
@@ -110,7 +110,7 @@ def micro_batches(mesh: Mesh, job: Training) -> int:
 
 
 def check(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> None:
-    """Raise one clear line for a layout that cannot run, with what would be possible."""
+    """Raise for a layout that cannot run, with what would be possible."""
     if config.heads % mesh.tensor:
         ways = [one for one in range(1, config.heads + 1) if config.heads % one == 0]
         near = [one for one in ways if one <= mesh.tensor][-1]
@@ -172,7 +172,7 @@ def _check_batch(mesh: Mesh, job: Training) -> None:
 
 
 def slice_of(mesh: Mesh, job: Training) -> Slice:
-    """What one chip has of one micro-batch."""
+    """One chip's part of one micro-batch."""
     return Slice(
         sequences=job.micro_batch,
         sequence=job.sequence,
@@ -267,7 +267,7 @@ def _layer_traffic(
 ) -> list[Traffic]:
     """Collectives inside the layers: tensor, context and expert axes.
 
-    Ring attention sends the next keys while it works on the present ones.
+    Ring attention sends the next keys while it uses the present ones.
     """
     found = []
     again = 1 if job.recompute == "full" else 0
@@ -311,7 +311,7 @@ def _pipeline_traffic(
     crosses = mesh.stride("pipeline") >= target.fabric.domain and not target.is_tpu
     one = collectives.send_ns(size, crosses=crosses, target=target)
     total = 2 * one * mesh.interleave * count
-    # Sends overlap the next micro-batch; those that fill and drain the pipeline do not.
+    # Sends overlap with the next micro-batch, except those that fill and drain the pipeline.
     exposed = 2 * one * (mesh.pipeline - 1) if job.overlap else total
     return [Traffic("stage boundaries", "pipeline", total, min(total, exposed), "send")]
 
@@ -324,7 +324,7 @@ def _weight_traffic(
     count: int,
     beside: tuple[float, float],
 ) -> list[Traffic]:
-    """Gradients summed over replicas, weights gathered; hidden behind the passes beside them.
+    """Gradients summed over replicas, weights gathered; overlapped with forward and backward.
 
     `beside` are the times of one micro-batch forward and backward, with what they wait for.
     """
@@ -358,7 +358,7 @@ def _by_layer(
     axis: Axis,
     target: Target,
 ) -> float:
-    """One collective for each layer of the stage: weights and gradients go as they are needed."""
+    """One collective for each layer of the stage: weights and gradients move when needed."""
     calls = max(1.0, config.layers / mesh.pipeline)
     return calls * collective(size / calls, group(mesh, axis, target), target)
 
@@ -374,7 +374,8 @@ def _hidden(
 ) -> Traffic:
     if not job.overlap:
         return Traffic(name, axis, total, total, formula)
-    first = total / max(1, config.layers)  # the first gather, or the last sum, has nothing beside
+    # the first gather, or the last sum, overlaps with nothing
+    first = total / max(1, config.layers)
     return Traffic(name, axis, total, max(first, total - beside), formula)
 
 

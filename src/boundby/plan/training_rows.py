@@ -1,7 +1,7 @@
 """Rows of a table of published training measurements, as jobs that `plan` can predict.
 
-Columns as in training_measured.csv and in the single-node table. What a source says once about
-all its rows (attention kernel, framework, optimizer) is in `_FACTS`.
+Columns as in training_measured.csv and in the single-node table. What a source states once for all
+its rows (attention kernel, framework, optimizer) is in `_FACTS`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """How a source ran its jobs, as it says itself."""
+    """How a source ran its jobs, as it states."""
 
     fused_attention: bool = True
     megatron: bool = (
@@ -141,7 +141,7 @@ def _padded(vocab: int) -> int:
 
 
 def target_of(row: Row) -> Target:
-    """The chip a row names; notes that change it (power limit, network) are applied."""
+    """The chip of a row; notes that change it (power limit, network) are applied."""
     found = re.search(r"(\d+) Gbps node-node", _text(row))
     return _variant(row.get("chip") or "", float(found[1]) if found else None)
 
@@ -170,7 +170,7 @@ _UNITS = ("matmul.bfloat16", "matmul.float16", "matmul.float8")
 
 
 def mesh_of(row: Row, devices: int) -> Mesh:
-    """The layout; what is not stated of the sharding is optimizer states over all replicas."""
+    """The layout; unless stated, optimizer states are sharded over all replicas."""
     tensor = ways(row, "tp")
     pipeline = ways(row, "pp")
     context = ways(row, "cp")
@@ -202,7 +202,7 @@ _NO_SEQUENCE = ("sc21", "vtrain", "vts", "bloom")
 
 
 def case_of(row: Row) -> Case:
-    """A row of either training table; RowError where a size is missing.
+    """A row of either training table; RowError if a size is missing.
 
     A row of memory alone needs no batch: its pipeline is full.
     """
@@ -265,13 +265,14 @@ def case_of(row: Row) -> Case:
         target=target,
         unknown_recompute=stated not in ("none", "selective", "full"),
         measured_s=measured / 1e3 if measured and single else measured,
-        # What is kept depends on what is computed again and on the micro-batch.
+        # Saved memory depends on what is recomputed and on the micro-batch.
         memory=held if stated != "unknown" and (number(row, "micro_batch") or single) else None,
     )
 
 
 def _capacity(row: Row) -> float | None:
-    """Of each expert against its even share of the tokens; None where no token is dropped."""
+    """Each expert's capacity relative to its even share of the tokens; None if no token is
+    dropped."""
     found = re.search(r"capacity factor ([\d.]+)", _text(row))
     return float(found[1]) if found else None
 

@@ -40,7 +40,7 @@ def _text_part(raw: Raw) -> Raw:
 
 
 def _quantized_bytes(raw: Raw) -> float | None:
-    """Bytes of a quantized weight without its scales; None where the config states none."""
+    """Bytes of a quantized weight without its scales; None if the config states none."""
     stated = raw.get("quantization_config") or _text_part(raw).get("quantization_config")
     if not isinstance(stated, dict):
         return None
@@ -64,7 +64,7 @@ def _first_bits(stated: dict[str, Any]) -> float | None:
 
 
 def _dtype_bytes(raw: Raw) -> float:
-    """Bytes of a weight that is not quantized; two, where the config does not say."""
+    """Bytes of a weight that is not quantized; two, if the config does not say."""
     parts = (raw, _text_part(raw))
     stated = next(
         (one[key] for one in parts for key in ("dtype", "torch_dtype") if one.get(key)), None

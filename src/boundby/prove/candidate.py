@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from boundby.fixes.fix import Scope
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.partition("/")[2]
 
     def is_alternative_to(self, other: Candidate) -> bool:
-        """Whether the two are different ways to do one thing."""
+        """Whether the two are alternatives for the same change."""
         if self.slot or other.slot:
             return self.slot == other.slot
         return self.faults[0] == other.faults[0]

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from boundby.faults import FAULTS, Fault, Fix
-from boundby.model.diagnosis import Diagnosis, Estimate
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.prove.candidate import Candidate
 
-# Below this gain, processes of their own are left for later: they cost more time than a switch.
+# With a smaller gain, fixes that need new processes come later: they take more time than switches.
 _DOMINANT_GAIN = 1.2
 
 
@@ -85,7 +86,7 @@ def _is_always_tried(fix: Fix, diagnosis: Diagnosis) -> bool:
 
 
 def candidates_without_diagnosis(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
-    """Without a diagnosis: the first fix of each fault that can be switched live.
+    """Candidates without a diagnosis: the first fix of each fault that can be switched live.
 
     Those that change something in most programs come first.
     """
@@ -104,9 +105,10 @@ def candidates_without_diagnosis(diagnosis: Diagnosis, choice: Choice) -> list[C
 
 
 def dominant_start_fixes(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Fixes of the start that are expected to gain more than every other fix: measured first.
+    """Fixes that need a new process and are expected to gain more than every other fix: measured
+    first.
 
-    The others are then measured beside them: a step that waits for data hides what else is slow.
+    The others are then measured with them applied: a step that waits for data hides other problems.
     """
     live = [one.predicted for one in candidates if one.scope == "step"]
     best = max((one.expected for one in live if one is not None), default=1.0)

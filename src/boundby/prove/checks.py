@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from boundby.fixes.precision import switch_autocast_off
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove import numerics
 from boundby.prove.call_recorder import RecordedCall
+from boundby.prove.communication import is_sharded, local_calls
 from boundby.prove.dropout_off import dropout_off
 from boundby.prove.numerics import UNITS, QuantityComparison, Sampled, Vector
 from boundby.prove.snapshots import (
@@ -66,23 +67,26 @@ class Checks:
         expensive: bool,
         quick: bool = False,
     ) -> Numerics:
-        """`expensive`: another mode of the program costs another compilation; `quick`: there is
-        no time for one without dropout either."""
+        """Compare and return the verdict. `expensive`: another mode of the program costs another
+        compilation; `quick`: there is no time for one without dropout either."""
         self._off = _unchanged if quick else dropout_off
         torch = self._torch
         compared: list[QuantityComparison] = []
         skipped = list(self._skipped)
-        modules = [call.module for call in self._calls]
-        with restored_state(torch, modules, []):
+        calls = [call for call in self._calls if not is_sharded(torch, call.module)]
+        if len(calls) < len(self._calls):
+            skipped.append("a sharded module, of which each rank has a part")
+        modules = [call.module for call in calls]
+        with restored_state(torch, modules, []), local_calls(torch, modules):
             try:
-                for call in self._calls:
+                for call in calls:
                     compared += self._compare_call(call, set_variant, precision, expensive, skipped)
                     if any(not one.ok for one in compared):
                         break
                 if all(one.ok for one in compared):
                     compared += self._compare_updates(set_variant, skipped)
             except torch.OutOfMemoryError:
-                skipped.append("what does not fit into memory twice")
+                skipped.append("tensors that do not fit into memory twice")
                 _free(torch)
             finally:
                 set_variant(False)

@@ -1,10 +1,10 @@
-"""How much faster, and how sure that is: an interval that may be looked at after every round.
+"""The speed-up with its confidence interval, which is valid after every round.
 
 A ratio of a round is the logarithm of the time of a block without a change over that of a block
-with it. The interval is the t-mixture confidence sequence: it holds the true mean at all rounds
-together with 95%, so that measuring may stop as soon as it decides. It assumes that rounds are
-alike and differ normally; on recorded steps of quiet and noisy hosts it was wrong less often than
-5% promise (1% or less), because it is wide for few rounds.
+with it. The interval is the t-mixture confidence sequence: it contains the true mean in all rounds
+together with 95%, so that measuring may stop as soon as it decides. It assumes equal, normally
+distributed rounds; on recorded steps of quiet and noisy hosts it was wrong in 1% of cases or less
+(5% are allowed), because it is wide for few rounds.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from boundby.model.diagnosis import Speedup
+from boundby.model.proof import Speedup
 
 MIN_ROUNDS = 3  # for an estimate of the spread
 _ALPHA = 0.05  # of both sides: 95% intervals
 # Variance of the prior on the effect, in units of the rounds' own variance.
 _PRIOR = 10.0
-# Rounds that agree better than clocks do show no more than this.
+# Rounds that agree better than the clock's resolution show no more than this.
 _MIN_SD = 0.002
-# A fix is worth a change to the script above the first, and cannot be worth it below the second.
+# A fix is kept above the first speed-up, and rejected below the second.
 WORTHWHILE, NO_EFFECT = 1.01, 1.02
 
 
 def speedup_of(log_ratios: Sequence[float]) -> Speedup | None:
-    """The mean ratio with its interval; None for fewer rounds than can decide."""
+    """The mean ratio with its interval; None for too few rounds."""
     count = len(log_ratios)
     if count < MIN_ROUNDS:
         return None
@@ -38,7 +38,8 @@ def speedup_of(log_ratios: Sequence[float]) -> Speedup | None:
 
 
 def half_width(count: int) -> float:
-    """Of the interval, in standard deviations of a round; infinite below three rounds."""
+    """The half-width of the interval, in standard deviations of a round; infinite below three
+    rounds."""
     spread = 1 + count * _PRIOR
     limit = (math.sqrt(spread) / _ALPHA) ** (2 / count)
     if limit >= spread:

@@ -18,7 +18,7 @@ class CoreUse:
     """Counters at one moment, in seconds."""
 
     at_s: float
-    ours_s: float  # time that this process has had on cores, all threads together
+    ours_s: float  # CPU time of this process so far, all threads together
     idle_s: float | None  # of all cores of the machine
 
     def free_cores(self, since: CoreUse) -> float | None:

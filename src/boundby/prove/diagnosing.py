@@ -1,24 +1,21 @@
-"""The diagnosis of a script, in a process of its own.
+"""The diagnosis of a script, in a separate process.
 
-A process that has run the profiler stays slower for good, which would distort what is measured in
-it afterwards: on an H200, steps of 56 ms took 78 ms.
+A process that has run the profiler stays slower, which would distort later measurements in it: on
+an H200, steps of 56 ms took 78 ms.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from boundby.model import Machine, run_failure, store
-from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
+from boundby.model.account import Account, Group, Verdict
+from boundby.model.diagnosis import Diagnosis, StepTimes
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.run_failure import RunFailure
-from boundby.prove.launch import Setting, ended_by, environment_of
+from boundby.prove.launch import Setting, ended, ended_by, exit_code, started
 
 
 def diagnose_script(
@@ -32,42 +29,29 @@ def diagnose_script(
     target = setting.target
     name = ["-m", target.name] if target.is_module else [target.name]
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "boundby", "run", *options, *name, *target.args],
-            stdin=subprocess.DEVNULL,
+        with started(
+            setting,
+            ["-m", "boundby", "run", *options, *name, *target.args],
+            run_failure.write_to(failure_file),
+            cwd=cwd,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            cwd=cwd,
-            env=environment_of(setting, {}) | run_failure.write_to(failure_file),
-            start_new_session=True,
-        )
-        try:
-            late = _is_out_of_time(process, limit_s)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        ) as processes:
+            late = not ended(processes, limit_s)
+            code = exit_code(processes)
         if path.exists():
             return store.read(path, Diagnosis, "diagnosis")
         if late:
             return None
         errors.seek(0)
         raise BoundbyError(
-            _failure_reason(run_failure.read(failure_file), errors.read(), process.returncode),
-            exit_code=max(process.returncode, 0) or CANNOT_MEASURE,
+            _failure_reason(run_failure.read(failure_file), errors.read(), code),
+            exit_code=max(code, 0) or CANNOT_MEASURE,
         )
 
 
-def _is_out_of_time(process: subprocess.Popen[bytes], limit_s: float) -> bool:
-    try:
-        process.wait(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
-
-
 def undiagnosed() -> Diagnosis:
-    """A diagnosis in which everything is unknown, for one that did not end in time."""
+    """A diagnosis in which everything is unknown, if the real one did not end in time."""
     kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
     nothing = Group()
     return Diagnosis(
@@ -81,7 +65,8 @@ def undiagnosed() -> Diagnosis:
 
 
 def _failure_reason(failure: RunFailure | None, errors: str, code: int) -> str:
-    """Why there is no diagnosis: what the run wrote, and the last line of a script that failed."""
+    """Why there is no diagnosis: the error of the run, and the last line of a script that
+    failed."""
     if failure is not None and not failure.by_script:
         return failure.reason
     last = [line.strip() for line in errors.splitlines() if line.strip()][-1:]

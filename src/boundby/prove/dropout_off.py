@@ -1,8 +1,8 @@
-"""A module without dropout, by its own attributes: compiled code is guarded by those.
+"""A module without dropout, set by its own attributes, because compiled code has guards on those.
 
-Replacing `torch.nn.functional.dropout` would not do: torch.compile takes torch's own functions for
-constants, and code that was compiled without dropout would serve the program afterwards.
-Dropout that no attribute controls stays on; then results are compared as random draws.
+Replacing `torch.nn.functional.dropout` does not work: torch.compile treats torch's own functions as
+constants, and code compiled without dropout would be reused by the program afterwards. Dropout that
+no attribute controls stays on; then results are compared as random draws.
 """
 
 from __future__ import annotations
@@ -33,5 +33,6 @@ def dropout_off(torch: Any, module: Any) -> Iterator[None]:
 
 
 def _is_probability(name: str) -> bool:
-    """`dropout`, `attention_dropout`, `drop_prob`, `drop_path`; not one that is kept."""
+    """A dropout probability by its name: `dropout`, `attention_dropout`, `drop_prob`, `drop_path`;
+    not a keep probability."""
     return "drop" in name and "keep" not in name

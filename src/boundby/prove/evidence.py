@@ -1,6 +1,6 @@
-"""What was measured so far, as a value: written by the script's process, read by boundby's.
+"""Everything measured so far, as a value: written by the script's process, read by boundby's.
 
-It is also what a later process of the same script starts from, so that nothing is measured twice.
+A later process of the same script continues from it, so that nothing is measured twice.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from typing import Literal
 
 import msgspec
 
-from boundby.model.diagnosis import Numerics, Outcome, Speedup
+from boundby.model.proof import Numerics, Outcome, Speedup
 from boundby.prove.confidence import MIN_ROUNDS, NO_EFFECT, WORTHWHILE, speedup_of
 from boundby.prove.sites import ObjectSite, ProgramSites
 
 Variant = tuple[str, ...]  # keys of fixes, in the order in which they are applied
 BASELINE: Variant = ()
-_BETWEEN_KEYS = "+"
 
-# This much slower twice, a fix is not measured a third time.
+# A fix that is this much slower twice is not measured a third time.
 _CLEARLY_SLOWER = 0.5
 Decision = Literal["faster", "no gain", "open"]
 
@@ -52,12 +51,19 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     @property
     def middle(self) -> float:
-        """The ratio as far as it is known; 1 before the first round."""
+        """The measured ratio so far; 1 before the first round."""
         return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
+
+    @property
+    def saved_ns(self) -> float:
+        """What a step takes less, as far as it is known."""
+        if not self.log_ratios:
+            return 0.0
+        return statistics.fmean(self.before_ns) - statistics.fmean(self.after_ns)
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant that is decided otherwise than by its time."""
+    """A decision about a variant for another reason than its time."""
 
     outcome: Outcome
     why: str
@@ -68,10 +74,10 @@ class Evidence(msgspec.Struct, kw_only=True):
     """Everything known of the variants of one script."""
 
     comparisons: list[Comparison] = []
-    rulings: dict[str, Ruling] = {}  # by variant name
-    checked: dict[str, Numerics] = {}  # by variant name
+    rulings: dict[Variant, Ruling] = {}
+    checked: dict[Variant, Numerics] = {}
     chosen: Variant = BASELINE
-    preparation_s: dict[str, float] = {}  # of each first use, by variant name
+    preparation_s: dict[Variant, float] = {}  # of each first use
     changes_made: dict[str, list[str]] = {}  # by fix: what it has changed, in words
     objects: dict[str, list[ObjectSite]] = {}  # by fix
     sites: ProgramSites | None = None
@@ -113,11 +119,10 @@ class Evidence(msgspec.Struct, kw_only=True):
         return made
 
 
-def variant_name(variant: Variant) -> str:
-    """The key of a variant in saved evidence."""
-    return _BETWEEN_KEYS.join(variant)
-
-
-def keys_in(name: str) -> Variant:
-    """The fixes of a variant by its key in saved evidence."""
-    return tuple(name.split(_BETWEEN_KEYS))
+def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
+    """Comparisons of this fix with what it was added to."""
+    return [
+        one
+        for one in evidence.comparisons
+        if one.log_ratios and one.variant and one.variant[-1] == key and key not in one.against
+    ]

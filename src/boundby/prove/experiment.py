@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from boundby.capture.process.execution import Target
 from boundby.model import Note, units
-from boundby.model.diagnosis import Diagnosis, Outcome
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, OWN_FAILURE, BoundbyError
-from boundby.prove import files, scratch
+from boundby.model.proof import Outcome
+from boundby.prove import files
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (
-    Choice,
     candidates_of,
     candidates_without_diagnosis,
     dominant_start_fixes,
@@ -33,7 +29,7 @@ from boundby.prove.core_use import core_use
 from boundby.prove.diagnosing import diagnose_script, undiagnosed
 from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
-from boundby.prove.launch import COMPILED, Setting
+from boundby.prove.launch import COMPILED
 from boundby.prove.live_run import LiveRun
 from boundby.prove.process_time import process_s
 from boundby.prove.proofs import (
@@ -43,6 +39,7 @@ from boundby.prove.proofs import (
     settled_lines,
     untried_names,
 )
+from boundby.prove.request import Request, load_plugins, place, script_path, setting
 from boundby.prove.sites import ProgramSites
 
 if TYPE_CHECKING:
@@ -54,7 +51,8 @@ _MAX_FILES_NAMED = 8  # display limit
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3
-# Of the budget, for processes after the live one: the final check and fixes of the start.
+# The share of the budget reserved for processes after the live one: the final check and fixes that
+# need a new process.
 _MAX_RESERVED_SHARE = 0.35
 _FINAL_PROCESSES = 2
 # To end the last process, write the patch and report.
@@ -62,23 +60,6 @@ _FINISHING_S, _FINISHING_SHARE = 3.0, 0.02
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
 _RESERVED_GAIN = 1.05
 _USUAL_START_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The options of one `boundby prove`."""
-
-    target: Target
-    budget_s: float = 300.0
-    choice: Choice = field(default_factory=Choice)
-    step_by: str = "auto"
-    diagnosis: Diagnosis | None = None
-    machine_file: Path | None = None
-    plugins: Sequence[str] = ()
-    logs: Path | None = None
-    scratch: bool = False
-    accept_unverified: bool = False
-    search_path: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +82,12 @@ def prove_target(
     the diagnosis.
     """
     began = time.monotonic()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BoundbyError("prove measures one process: start it without torchrun, on one rank")
-    _load_plugins(request.plugins)
+    if int(os.environ.get("WORLD_SIZE", "1")) > request.ranks:
+        raise BoundbyError(
+            "prove measures the ranks of one machine, which torchrun starts with the command: "
+            "torchrun --nproc-per-node 8 -m boundby prove train.py"
+        )
+    load_plugins(request.plugins)
     request.choice.check()
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boundby-")))
@@ -118,7 +102,7 @@ def prove_target(
 
 
 def _start_s(diagnosis: Diagnosis) -> float | None:
-    """How long the script took until its first step, where that was recorded."""
+    """How long the script took until its first step, if that was recorded."""
     if diagnosis.run is None:
         return None
     before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
@@ -155,8 +139,8 @@ class _ProofRun:
         self._began = began
         self._report = report
         self._on_result = on_result
-        self._place = _place(request, cwd, temporary)
-        self._setting = _setting(request, temporary)
+        self._place = place(request, cwd, temporary)
+        self._setting = setting(request, temporary)
         self._candidates: list[Candidate] = []
         self._evidence = Evidence()
         self._announced: dict[str, str] = {}
@@ -203,7 +187,7 @@ class _ProofRun:
 
     @contextlib.contextmanager
     def _fresh_processes(self) -> Iterator[FreshProcesses]:
-        """Processes with the durations expected of them, once one has been seen to start."""
+        """Processes with their expected durations, once one has been seen to start."""
         fresh = FreshProcesses(
             setting=self._setting,
             candidates=[one for one in self._candidates if one.scope == "step"],
@@ -290,7 +274,7 @@ class _ProofRun:
                 continue
             if one.needs_cores and idle_cores is not None and idle_cores < 1:
                 why = f"{idle_cores:.1f} cores were idle while the program ran: a worker needs one"
-                self._evidence.rulings[one.key] = Ruling(outcome=Outcome.SKIPPED, why=why)
+                self._evidence.rulings[one.key,] = Ruling(outcome=Outcome.SKIPPED, why=why)
                 continue
             known = {other.key: other for other in self._candidates}
             if not one.is_compatible_with([known[key] for key in (*variant, *self._chosen_starts)]):
@@ -343,7 +327,7 @@ class _ProofRun:
         self._final = fresh.alternate(before, replace(after, drop_failing_fixes=True))
 
     def _write_patch(self) -> SourcePatch | None:
-        path = _script_path(self._request.target)
+        path = script_path(self._request.target)
         chosen = chosen_fixes(self._evidence, self._candidates, self._chosen_starts)
         if path is None or not chosen:
             return None
@@ -433,52 +417,3 @@ def _first_line_of_progress(
         + f"; without a finding: {without_finding}"
         * bool(without_finding)
     )
-
-
-def _load_plugins(plugins: Sequence[str]) -> None:
-    if plugins and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    for plugin in plugins:
-        try:
-            importlib.import_module(plugin)
-        except ModuleNotFoundError:
-            raise BoundbyError(f"no module named {plugin} for --plugin") from None
-
-
-def _place(request: Request, cwd: Path, temporary: Path) -> Callable[[], Path]:
-    """The folder that the next process is to run in."""
-    if not request.scratch:
-        return lambda: cwd
-    if not request.target.is_module and Path(request.target.name).is_absolute():
-        raise BoundbyError("--scratch needs the script's path relative to this folder")
-    scratch.check_copy(cwd)
-    return lambda: scratch.copy_of(cwd, temporary)
-
-
-def _setting(request: Request, temporary: Path) -> Setting:
-    if request.logs is not None:
-        request.logs.mkdir(parents=True, exist_ok=True)
-    return Setting(
-        target=request.target,
-        folder=temporary,
-        # Logs outlive the proof: those of processes that failed are named in the report.
-        logs=(
-            request.logs.absolute()
-            if request.logs is not None
-            else Path(tempfile.mkdtemp(prefix="boundby-logs-"))
-        ),
-        step_by=request.step_by,
-        plugins=request.plugins,
-        search_path=request.search_path,
-        compiled=temporary / "compiled",
-    )
-
-
-def _script_path(target: Target) -> Path | None:
-    if not target.is_module:
-        return Path(target.name)
-    try:
-        spec = importlib.util.find_spec(target.name)
-    except ModuleNotFoundError:
-        return None
-    return Path(spec.origin) if spec is not None and spec.origin is not None else None

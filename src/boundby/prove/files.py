@@ -1,8 +1,8 @@
-"""Which files a script opens for writing, as the interpreter itself sees it.
+"""The files that a script opens for writing, as the interpreter reports them.
 
-Comparing a folder before and after would blame a script for what others wrote there meanwhile. The
-interpreter reports every file that Python code opens; torch writes its checkpoints past it, so
-`torch.save` is listened to as well. Processes that the script forks are heard too.
+Comparing a folder before and after would include files that other programs wrote meanwhile. The
+interpreter reports every file that Python code opens; torch writes its checkpoints in C++, so calls
+of `torch.save` are recorded too. Forked processes are included.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from boundby.runtime.import_hooks import when_imported
 from boundby.runtime.patching import PatchSet
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Caches of the frameworks and of Python itself: nobody asks a script about those.
+# Caches of the frameworks and of Python itself: not reported.
 _CACHES = {".cache", ".triton", ".nv", "__pycache__", "site-packages", "dist-packages"}
 _SYSTEM = ("/dev", "/proc", "/sys")
 
 
 def note_written_files(notes: Path) -> None:
-    """Write the name of each file that this process opens for writing to another file, from now on.
+    """From now on, append the name of each file that this process opens for writing to another
+    file.
 
-    An interpreter's hook cannot be taken away again: this is for a process of one script.
+    An audit hook cannot be removed: this is for a process that runs one script.
     """
     handle = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     seen: set[str] = set()
@@ -63,7 +64,7 @@ def note_written_files(notes: Path) -> None:
 
 
 def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]) -> list[str]:
-    """Files that are still there, as seen from a folder; without caches and what is `ours`."""
+    """Files that still exist, relative to a folder; without caches and without `ours`."""
     temporary = Path(tempfile.gettempdir()).resolve()
     found = []
     for name in dict.fromkeys(written):

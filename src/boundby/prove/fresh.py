@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.model.diagnosis import Speedup
+from boundby.model.proof import Speedup
 from boundby.prove.candidate import Candidate
 from boundby.prove.confidence import MIN_ROUNDS, speedup_of
 from boundby.prove.evidence import Evidence, Variant
@@ -20,8 +20,8 @@ from boundby.prove.process_time import needed_s
 
 _STEPS = 12  # a process
 _MAX_PAIRS = 5  # time limit
-# Standard deviation between processes of one script: 10% from lowest to highest was seen among a
-# dozen of them, which is three standard deviations.
+# Standard deviation between processes of one script: a dozen of them differed by 10% from lowest to
+# highest, which is three standard deviations.
 _PROCESS_SD = 0.03
 
 
@@ -99,7 +99,10 @@ class FreshProcesses:
         """Set the expected duration of a process, until one has been measured."""
         self._process_s = max(self._process_s, seconds)
 
-    def has_time_for(self, processes: int) -> bool:
+    def has_time_for(self, processes: int, *, was_reserved: bool = False) -> bool:
+        """`was_reserved`: with a margin, which the time since then may have used."""
+        if was_reserved:
+            return time.monotonic() + needed_s(processes, self._process_s, margin=1) < self.ends_at
         return time.monotonic() + needed_s(processes, self._process_s) < self.ends_at
 
     def alternate(
@@ -113,7 +116,8 @@ class FreshProcesses:
         """Run pairs of processes while there is time for them and for `reserved_processes` more."""
         turns = AlternatingRuns()
         for pair in range(pairs):
-            if not self.has_time_for(2 + reserved_processes):
+            is_final = not reserved_processes
+            if not self.has_time_for(2 + reserved_processes, was_reserved=is_final and pair == 0):
                 break
             # The order alternates: a machine that warms up would favour the second.
             order = [(before, True), (after, False)]
@@ -171,7 +175,9 @@ class FreshProcesses:
         )
         self.written_files += launched.written_files
         evidence = (
-            msgspec.json.decode(launched.result, type=Evidence) if launched.result else Evidence()
+            msgspec.msgpack.decode(launched.result, type=Evidence)
+            if launched.result
+            else Evidence()
         )
         if not evidence.timed_ns:
             ruled = next((one.why for one in evidence.rulings.values()), None)

@@ -1,6 +1,6 @@
 """A function as a script: `-m boundby.prove.function_target MODULE QUALNAME ARGUMENTS.pickle`.
 
-Calls it for ever, a step each time; whoever watches ends it.
+Calls it forever, a step each time, until the process is ended.
 """
 
 from __future__ import annotations

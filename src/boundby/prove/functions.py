@@ -18,7 +18,8 @@ from boundby.model import Machine, store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.progress import show_progress
 from boundby.prove.candidates import Choice
-from boundby.prove.experiment import Request, prove_target
+from boundby.prove.experiment import prove_target
+from boundby.prove.request import Request
 from boundby.prove.same_process import prove_here
 
 
@@ -33,12 +34,12 @@ def prove(
     accept_unverified: bool = False,
     **kwargs: Any,
 ) -> Diagnosis:
-    """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
+    """Diagnose a function that is one step, apply each fix to it, and measure the speed-ups.
 
-    `only`, `skip` and `also` name faults or fixes; `also` those that nothing speaks for.
+    `only`, `skip` and `also` name faults or fixes; `also` adds those without a finding.
 
-    A function that can be imported, with arguments that can be pickled, is run in processes of its
-    own; any other in this one, with modules and optimizers put back at the end.
+    A function that can be imported, with arguments that can be pickled, is run in separate
+    processes; any other in this process, with modules and optimizers restored at the end.
     """
     choice = Choice(only=only, skip=skip, also=also)
     if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:

@@ -1,7 +1,7 @@
-"""Step times compared at one size of input, where a script's batches differ in size.
+"""Step times scaled to one input size, for scripts whose batches differ in size.
 
-A block of four steps says little if its batches happen to be long. Times are scaled by how the
-unchanged program's depend on the number of input elements: the same scale for every variant.
+A block of four steps may happen to have long batches. Times are scaled by the dependence of the
+unchanged program's time on the number of input elements: the same scale for every variant.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class InputSizes:
         self._usual: float | None = None  # the size that all times are scaled to
 
     def add(self, elements: int, ns: float) -> None:
-        """A step of the unchanged program."""
+        """Record a step of the unchanged program."""
         self._steps.append((elements, ns))
 
     def scale(self) -> Callable[[int, float], float]:
-        """Gives the time that a step of so many elements would take at the usual size."""
+        """The factor from the time of a step of this many elements to that of the usual size."""
         sizes = [size for size, _ in self._steps]
         lowest, highest = min(sizes, default=0), max(sizes, default=0)
         if len(sizes) < _MIN_STEPS or highest <= _VARYING * lowest:
             return _as_it_is
-        # The median of the slopes between two steps: some steps were disturbed, or first uses.
+        # The median of the slopes between pairs of steps: some steps were disturbed, or first uses.
         slope = statistics.median(
             (ns - other_ns) / (size - other)
             for (size, ns), (other, other_ns) in combinations(self._steps, 2)

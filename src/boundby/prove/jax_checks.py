@@ -1,4 +1,4 @@
-"""Whether a changed step of a JAX program computes what it did: on the same arguments."""
+"""Whether a changed step of a JAX program computes the same results from the same arguments."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 
-# Relative rounding of each precision that a fix may compute in.
+# Relative rounding of each precision that a fix may use.
 _ROUNDING = {None: 6e-8, "tf32": 5e-4, "bfloat16": 4e-3}
-# Beside as much as the program's own error, so many roundings are allowed.
+# Allowed: this many roundings, beside as much as the program's own error.
 _OWN, _ROUNDINGS = 2.0, 8.0
 
 
@@ -65,7 +65,7 @@ def compare(
     reference: list[tuple[str, Any]],
     precision: str | None,
 ) -> Numerics:
-    """The result that is furthest off decides."""
+    """The result with the largest error decides."""
     if not before:
         return Numerics(ok=False, verified=False, why="the step returns no floating-point array")
     if [name for name, _ in before] != [name for name, _ in after]:
@@ -88,7 +88,7 @@ def compare(
 
 
 def _distance(one: Any, other: Any) -> float:
-    """The norm of the difference over that of the second; infinite where one is not a number."""
+    """The norm of the difference over that of the second; infinite if one of them is not finite."""
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     if same.all():
         return 0.0

@@ -8,16 +8,16 @@ from typing import Any
 from boundby.capture.jax.recorder import JaxRecorder
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove.evidence import BASELINE
 from boundby.prove.jax_checks import JaxChecks
 from boundby.prove.live import LiveEngine, first_line, lowest_precision
-from boundby.prove.search import Check
+from boundby.prove.rounds import Check
 from boundby.prove.switchboard import Switchboard
 
 
 class JaxLiveEngine(LiveEngine):
-    """The same search as for torch; other switches, another comparison of results."""
+    """The same search as for torch, with other switches and another comparison of results."""
 
     framework = "jax"
 
@@ -79,7 +79,7 @@ class JaxLiveEngine(LiveEngine):
 
     @property
     def _device_is_cuda(self) -> bool:
-        """Peaks of memory are jax's own, which cannot be reset."""
+        """False: peaks of memory are JAX's own, which cannot be reset."""
         return False
 
     def _raise_compile_limits(self) -> None:

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from boundby.capture.process.execution import Target
+from boundby.prove.ranks import environment_of_ranks, free_port
 
 # Experiment loggers with an offline mode do not send data.
 _OFFLINE = {
@@ -34,20 +36,21 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all processes of one script share."""
+    """Settings that all processes of one script share."""
 
     target: Target
-    folder: Path  # for what processes write down
+    folder: Path  # for the files that processes write
     logs: Path
     step_by: str = "auto"
     plugins: Sequence[str] = ()
-    search_path: Sequence[str] = ()  # where python is to find modules, if not where usual
-    compiled: Path | None = None  # where compilers keep what they made
+    search_path: Sequence[str] = ()  # additional folders in which Python finds modules
+    compiled: Path | None = None  # the cache folder of compilers
+    ranks: int = 1  # processes that run the script together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """How a process came to its end. `late`: boundby ended it at its time limit."""
+    """How a process ended. `late`: boundby ended it at its time limit."""
 
     problem: str | None
     late: bool
@@ -72,7 +75,7 @@ def launch(
     this process, Ctrl-C included, ends the script's process first.
     """
     result, files, spec_file = (
-        setting.folder / one for one in ("result.json", "written.txt", "spec.json")
+        setting.folder / one for one in ("result.msgpack", "written.txt", "spec.msgpack")
     )
     for one in (result, files):
         one.unlink(missing_ok=True)
@@ -86,31 +89,31 @@ def launch(
         "result": str(result),
         "files": str(files),
         "began": time.monotonic(),
+        "store_port": free_port() if setting.ranks > 1 else None,
         **spec,
     }
-    spec_file.write_bytes(msgspec.json.encode(spec_content))
+    spec_file.write_bytes(msgspec.msgpack.encode(spec_content))
     handle, log_name = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=setting.logs)
     os.close(handle)
     log = Path(log_name)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "boundby.prove.worker", str(spec_file)],
-            stdin=subprocess.DEVNULL,
+    with (
+        log.open("wb") as output,
+        started(
+            setting,
+            ["-m", "boundby.prove.worker", str(spec_file)],
+            environment or {},
+            cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=environment_of(setting, environment or {}),
-            start_new_session=True,
-        )
-        try:
-            late = _wait(process, result, kill_at, follow)
-        finally:
-            _end_group(process)
+        ) as processes,
+    ):
+        late = _wait(processes, result, kill_at, follow)
+        code = exit_code(processes)
     content = result.read_bytes() if result.exists() else None
     if content is not None:
         follow(content)
     return ProcessResult(
-        problem=None if late else _reason(process.returncode, log),
+        problem=None if late else _reason(code, log),
         late=late,
         log=log,
         result=content,
@@ -118,8 +121,44 @@ def launch(
     )
 
 
+@contextlib.contextmanager
+def started(
+    setting: Setting, arguments: Sequence[str], environment: Mapping[str, str], **options: Any
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Python with these arguments, once for each rank; they and all they started end after it."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for own in environment_of_ranks(setting.ranks):
+            processes.append(  # noqa: PERF401 - those that were started have to be ended
+                subprocess.Popen(
+                    [sys.executable, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    env=environment_of(setting, {**environment, **own}),
+                    start_new_session=True,
+                    **options,
+                )
+            )
+        yield processes
+    finally:
+        for process in processes:
+            _end_group(process)
+
+
+def exit_code(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """The first rank's, once it has ended; before that, that of one that failed."""
+    codes = [process.poll() for process in processes]
+    return codes[0] if codes[0] is not None else next((code for code in codes if code), 0)
+
+
+def ended(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> bool:
+    """Wait for the first rank; whether it ended, or another failed."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        processes[0].wait(timeout=timeout_s)
+    return processes[0].returncode is not None or any(one.poll() for one in processes[1:])
+
+
 def _wait(
-    process: subprocess.Popen[bytes],
+    processes: Sequence[subprocess.Popen[bytes]],
     result: Path,
     kill_at: Callable[[], float],
     follow: Callable[[bytes], None],
@@ -127,8 +166,7 @@ def _wait(
     """Wait; return whether the time limit was reached."""
     seen = 0
     while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_POLL_S)
+        if ended(processes, _POLL_S):
             return False
         if time.monotonic() > kill_at():
             return True
@@ -157,7 +195,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _written(notes: Path) -> list[str]:
-    """The files that a process opened for writing, in the order in which it did."""
+    """The files that a process opened for writing, in order."""
     if not notes.exists():
         return []
     names = (os.fsdecode(line) for line in notes.read_bytes().split(b"\0") if line)

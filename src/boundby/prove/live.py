@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from boundby.capture.process.windows import Device
+from boundby.capture.host.compiler import compiled_ns
+from boundby.capture.process.instruments import Device
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
-from boundby.prove.evidence import BASELINE, Evidence, variant_name
+from boundby.prove.evidence import BASELINE, Evidence
 from boundby.prove.first_uses import FirstUses
 from boundby.prove.input_sizes import InputSizes
-from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Search, Steps
+from boundby.prove.ranks import Ranks
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply, Steps
+from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
@@ -40,13 +43,16 @@ class _OpenBlock:
     is_first_use: list[bool] = field(default_factory=list)
     elements: list[int] = field(default_factory=list)
     began: float = 0.0
+    compiled_ns: float = 0.0  # by the process, until the last step that ended
     failure: str | None = None
+    compare_at: int = 0  # steps after which several ranks compare how far each is
 
 
 class LiveEngine(StepHook):
     """Drives a `Search` from the step boundaries of the running program.
 
-    `on_step` is called after each request with what is known; `on_done` once, at the end.
+    `on_step` is called after each request with what is known; `on_done` once, at the end. With
+    `ranks`, what ends a warm-up or a block is agreed on, so that all switch at the same step.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class LiveEngine(StepHook):
         on_step: Callable[[], None],
         on_done: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        ranks: Ranks | None = None,
     ) -> None:
         self.search = search
         self._torch = torch
@@ -72,10 +79,11 @@ class LiveEngine(StepHook):
         self._device = device
         self._sites = sites
         self._main_kind = main_kind
-        self._unseen = unseen  # runs something that is no step of the script
+        self._unseen = unseen  # runs something that is not a step of the script
         self._on_step = on_step
         self._on_done = on_done
         self._clock = clock
+        self._ranks = ranks
         self._program = Program(torch=torch)
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
@@ -102,7 +110,7 @@ class LiveEngine(StepHook):
             self._sites.called(called)
             self._add_model(called)
         elif self._open is not None and self._open.block.preparing and self._board.on:
-            # Not in timed blocks: it would be the variant's cost alone.
+            # Not in timed blocks: it would add to the variant's time alone.
             self._restore_random = random_state(self._torch)
 
     def _add_model(self, called: Any) -> None:
@@ -142,7 +150,8 @@ class LiveEngine(StepHook):
         if self._open is None:
             self._warm_up(kind)
             return
-        if self._clock() > self.search.ends_at:
+        is_first = self._ranks is None or self._ranks.rank == 0
+        if is_first and self._clock() > self.search.ends_at:
             # The block takes longer than expected: stop within one step of the budget.
             self.finish()
             return
@@ -153,26 +162,37 @@ class LiveEngine(StepHook):
         block = self._open.block
         wanted = block.untimed + block.timed
         if len(self._open.kinds) % (wanted + 1) == 0 and self._kind not in self._open.kinds:
-            # What most steps are has changed: after many shapes, their steps are of one kind.
+            # The usual kind of step has changed: after many shapes, their steps get one kind.
             self._kind = self._main_kind()
-        counted = sum(self._counted(self._open))
-        is_full = counted >= wanted or len(self._open.kinds) >= _MAX_OTHER_STEPS * wanted
-        if self._open.failure is None and not is_full:
-            return
-        self._resume(self._close())
+        if self._is_over_block(self._open, wanted):
+            self._resume(self._close())
+
+    def _is_over_block(self, opened: _OpenBlock, wanted: int) -> bool:
+        counted, has_failed = sum(self._counted(opened)), opened.failure is not None
+        if self._ranks is not None:
+            if len(opened.kinds) < max(wanted, opened.compare_at):
+                return False
+            states = self._ranks.gather((counted, has_failed), tuple[int, bool])
+            counted = min(steps for steps, _ in states)
+            has_failed = any(failed for _, failed in states)
+            opened.compare_at = len(opened.kinds) + wanted - counted
+        return has_failed or counted >= wanted or len(opened.kinds) >= _MAX_OTHER_STEPS * wanted
 
     def _is_first_use(self, opened: _OpenBlock) -> bool:
         variant = opened.block.variant
         if opened.block.preparing:
             self._first_uses.prepared(variant)
             return False
-        now = self._clock()
+        now, compiled = self._clock(), compiled_ns()
         seconds, opened.began = now - opened.began, now
+        compiled_before, opened.compiled_ns = opened.compiled_ns, compiled
         return self._first_uses.step_ended(
             variant,
             seconds,
-            usual_s=self.search.usual_step_s(variant),
+            usual_s=self.search.rounds.usual_step_s(variant),
             left_s=self.search.deadline - now,
+            # What the unchanged program compiles again and again is part of its steps.
+            has_compiled=variant != BASELINE and compiled > compiled_before,
         )
 
     def _counted(self, opened: _OpenBlock) -> list[bool]:
@@ -197,7 +217,7 @@ class LiveEngine(StepHook):
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
         is_enough = len(self._warm) >= _MAX_WARM_STEPS or now - self._began > _MAX_WARM_S
-        if len(self._warm) < _WARM_STEPS or not (is_stable or is_enough):
+        if len(self._warm) < _WARM_STEPS or not self._all_ranks(is_stable or is_enough):
             return
         self._recorder.is_open = False
         self._kind = self._main_kind()
@@ -205,22 +225,26 @@ class LiveEngine(StepHook):
         self._raise_compile_limits()
         self._next(lambda: next(self._plan))
 
+    def _all_ranks(self, own: bool) -> bool:
+        return own if self._ranks is None else all(self._ranks.gather(own, bool))
+
     def _resume(self, reply: Reply) -> None:
         self._next(lambda: self._plan.send(reply))
 
-    def _next(self, advance: Callable[[], Request]) -> None:
+    def _next(self, advance: Callable[[], Action]) -> None:
         """Answer checks at once, open the next block, or finish."""
         try:
-            request = advance()
+            action = advance()
             while True:
-                if isinstance(request, Check):
-                    self._report_activity(request)
-                    request = self._plan.send(self._check(request))
+                if isinstance(action, Check):
+                    self._report_activity(action)
+                    action = self._plan.send(self._check(action))
                     continue
-                refused = self._begin(request)
-                if refused is None:
+                refused = self._begin(action)
+                if self._all_ranks(refused is None):
                     return
-                request = self._plan.send(refused)
+                self._open = None
+                action = self._plan.send(refused or BlockResult(nothing_changed=True))
         except StopIteration:
             self.finish()
 
@@ -238,7 +262,9 @@ class LiveEngine(StepHook):
         self._device.sync()
         if self._device_is_cuda:
             self._torch.cuda.reset_peak_memory_stats()
-        self._open = _OpenBlock(block, [self._device.mark()], began=self._clock())
+        self._open = _OpenBlock(
+            block, [self._device.mark()], began=self._clock(), compiled_ns=compiled_ns()
+        )
         return None
 
     def _close(self) -> BlockResult:
@@ -274,11 +300,11 @@ class LiveEngine(StepHook):
     def _device_is_cuda(self) -> bool:
         return bool(self._torch.cuda.is_initialized())
 
-    def _check(self, request: Check) -> Numerics:
-        keys = request.variant
+    def _check(self, action: Check) -> Numerics:
+        keys = action.variant
         fixes = [one for one in self.search.candidates if one.key in keys]
         precision = lowest_precision([one.precision for one in fixes])
-        preparation_s = self._evidence.preparation_s.get(variant_name(keys), 0.0)
+        preparation_s = self._evidence.preparation_s.get(keys, 0.0)
         left_s = self.search.deadline - self._clock()
         checks = Checks(
             self._torch,
@@ -308,19 +334,19 @@ class LiveEngine(StepHook):
         assert isinstance(verdict, Numerics)
         return verdict
 
-    def _report_activity(self, request: Request) -> None:
+    def _report_activity(self, action: Action) -> None:
         evidence = self._evidence
-        evidence.running = request.variant
+        evidence.running = action.variant
         evidence.measure_until = self.search.deadline
-        evidence.preparing = isinstance(request, Block) and request.preparing
+        evidence.preparing = isinstance(action, Block) and action.preparing
         for key, words in self._board.changes_made.items():
             if key:
                 evidence.changes_made[key] = sorted(words)
-        for key in {*request.variant} - evidence.objects.keys():
+        for key in {*action.variant} - evidence.objects.keys():
             evidence.objects[key] = self._sites.of(self._board.objects(key))
         evidence.sites = self._sites.seen()
-        name = " + ".join(key.partition("/")[2] for key in request.variant) or "as it is"
-        activity = "checking" if isinstance(request, Check) else "preparing" * request.preparing
+        name = " + ".join(key.partition("/")[2] for key in action.variant) or "as it is"
+        activity = "checking" if isinstance(action, Check) else "preparing" * action.preparing
         evidence.now = f"{activity} {name}".strip()
         self._on_step()
 

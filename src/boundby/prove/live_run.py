@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import Evidence, Ruling, variant_name
+from boundby.prove.evidence import Evidence, Ruling
 from boundby.prove.launch import ProcessResult, Setting, launch
 
 # A process may take this much longer to finish its current step.
@@ -80,7 +80,7 @@ class LiveRun:
                 max_steps = steps
 
     def _receive(self, content: bytes) -> None:
-        self.evidence = msgspec.json.decode(content, type=Evidence)
+        self.evidence = msgspec.msgpack.decode(content, type=Evidence)
         self.follow(self.evidence)
 
     def kill_at(self) -> float:
@@ -97,8 +97,8 @@ class LiveRun:
         return min(_GRACE_S, 2 * step_ns / 1e9 + 1) if step_ns is not None else 0.0
 
     def _settle_unfinished(self, launched: ProcessResult) -> None:
-        """Record a variant that was still preparing when the time was over."""
-        running = variant_name(self.evidence.running)
+        """Record a variant that was still being prepared when the time was over."""
+        running = self.evidence.running
         if launched.late and self.evidence.preparing and running:
             why = "its first use did not end in the time that was left"
             self.evidence.rulings.setdefault(
@@ -109,10 +109,10 @@ class LiveRun:
         """Whether to start another process: no, if the unmodified script failed or is too short."""
         evidence = self.evidence
         why = evidence.ended or launched.problem or "the process ended without a message"
-        running = variant_name(evidence.running)
+        running = evidence.running
         if not evidence.script_ended:
             if not running or (why, steps) in self._failures:
-                # Another fix, the same failure at the same step: it is none of theirs.
+                # Another fix, the same failure at the same step: no fix causes it.
                 self.problem, self.log = why, launched.log
                 evidence.rulings = {
                     name: ruling for name, ruling in evidence.rulings.items() if ruling.why != why

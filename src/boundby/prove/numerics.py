@@ -1,9 +1,9 @@
-"""Whether a changed program computes what it did: errors against a finer reference.
+"""Whether a changed program computes the same: errors against a reference of higher precision.
 
-All of this is arithmetic on values that were sampled from tensors; `checks.py` runs the program.
-A change is judged by how far it is from the reference, next to how far the program itself is.
+All of this is arithmetic on values that were sampled from tensors; `checks.py` runs the program. A
+change is judged by its distance from the reference, compared with that of the program itself.
 Gradients are judged also by their slope, <g, reference> / <reference, reference>: a gradient that
-is scaled by a percent lies within bfloat16's error, and its slope does not.
+is scaled by one percent is within bfloat16's error, but its slope is not.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 
 # Relative error of one result in each dtype. For float32 it is not the last bit: sums over
 # thousands of terms in another order, through tens of layers, differ by a hundred of them.
 UNITS = {"float64": 1e-12, "float32": 1e-5, "tf32": 2**-11, "float16": 2**-11, "bfloat16": 2**-8}
-# Outputs and gradients gather the errors of all layers.
+# Outputs and gradients accumulate the errors of all layers.
 _VECTOR_UNITS = 8.0
-# Two programs that are equally far from the reference may be so on opposite sides.
+# Two programs at equal distances from the reference may be on opposite sides of it.
 _TOLERANCE_FACTOR = 2.0
-# Right changes were within 0.0034 of 1 in the slope, planted ones 0.01 and more off it.
+# The slopes of correct changes were within 0.0034 of 1, those of planted errors 0.01 or more away.
 _SLOPE = 0.006
-# A program whose own results move this much when its weights are rounded may move as much again.
+# If rounding its weights changes a program's own results this much, a fix may change them as much.
 _PERTURBED_FACTORS, _MAX_PERTURBED = 4.0, 0.25
-# One update of an optimizer from equal gradients; bfloat16 weights swallow a part of it.
+# One update of an optimizer from equal gradients; bfloat16 weights lose a part of it to rounding.
 UPDATE_TOLERANCE = {"float32": 2e-3, "float16": 0.1, "bfloat16": 0.2}
-# Random draws: so much less spread between two seeds than before means that they are gone.
+# If the spread between two seeds falls below this share of the spread before, the random draws are
+# gone.
 _MIN_SPREAD = 0.3
-# And means over several seeds may be apart by so many times what they are apart by chance.
+# Means over several seeds may differ by this many times their expected difference by chance.
 _BY_CHANCE = 2.0
 
 Vector = npt.NDArray[np.float64]
@@ -41,7 +42,7 @@ Values = Mapping[str, Vector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantityComparison:
-    """One quantity: how far it is off, and what is allowed."""
+    """One quantity: its error and the tolerance."""
 
     what: str
     error: float
@@ -54,7 +55,7 @@ class QuantityComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What one run of a module gave: samples of outputs, losses, buffers and gradients."""
+    """The results of one run of a module: samples of outputs, losses, buffers and gradients."""
 
     outputs: Values
     gradients: Values
@@ -69,7 +70,7 @@ def compare(
     perturbed: Sampled | None = None,
     mode: str = "",
 ) -> Iterator[QuantityComparison]:
-    """`unit`: the relative error of one result in the dtype that the fix computes in."""
+    """Compare the runs. `unit`: the relative error of one result in the dtype of the fix."""
     for name, truth in reference.outputs.items():
         yield _comparison(
             f"{name}{mode}",
@@ -88,7 +89,7 @@ def compare(
     moved = _joined(perturbed.gradients, names) if perturbed is not None else None
     found = _comparison(f"gradients{mode}", truth, was, now, unit, moved)
     if not found.ok and was is not None and now is not None:
-        # Name the parameter that explains most of it.
+        # Name the parameter that explains most of the error.
         worst = max(
             names, key=lambda name: _relative_distance(reference.gradients, fixed.gradients, name)
         )
@@ -109,7 +110,7 @@ def compare(
 def compare_updates(
     before: Values, after: Values, tolerance: float
 ) -> Iterator[QuantityComparison]:
-    """An optimizer's update of each parameter from the same gradients."""
+    """Compare an optimizer's update of each parameter from the same gradients."""
     names = list(before)
     was, now = _joined(before, names), _joined(after, names)
     if was is None or now is None:
@@ -126,7 +127,7 @@ def compare_updates(
 
 
 def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[QuantityComparison]:
-    """Random draws under several seeds: that they are still there, and mean the same."""
+    """Compare random draws under several seeds: they must still exist, with the same mean."""
     for name in base[0]:
         was = [one[name] for one in base]
         now = [one.get(name, np.empty(0)) for one in fixed]
@@ -147,7 +148,7 @@ def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[Q
 
 
 def verdict(compared: Sequence[QuantityComparison], skipped: Sequence[str]) -> Numerics:
-    """The comparison that is closest to its tolerance, or beyond it, stands for all."""
+    """The comparison that is closest to its tolerance, or beyond it, decides."""
     left_out = f"; not compared: {', '.join(dict.fromkeys(skipped))}" if skipped else ""
     if not compared:
         why = "nothing could be compared" + left_out.replace("; not compared", "", 1)
@@ -183,7 +184,8 @@ def _comparison(
 
 
 def distance(truth: Vector, value: Vector) -> float:
-    """Of two vectors, as a share of the first one's length; infinite where only one is finite."""
+    """The distance of two vectors relative to the length of the first; infinite if only one is
+    finite."""
     finite = np.isfinite(truth)
     if not np.array_equal(finite, np.isfinite(value)):
         return math.inf
@@ -193,7 +195,7 @@ def distance(truth: Vector, value: Vector) -> float:
 
 
 def slope(truth: Vector, value: Vector) -> float:
-    """The factor by which `value` is `truth`, in the sense of least squares."""
+    """The least-squares factor between `value` and `truth`."""
     both = np.isfinite(truth) & np.isfinite(value)
     own = float(truth[both] @ truth[both])
     return float(truth[both] @ value[both]) / own if own else 1.0
@@ -213,7 +215,7 @@ def _relative_distance(reference: Values, fixed: Values, name: str) -> float:
 
 
 def _spread(draws: Sequence[Vector]) -> float:
-    """How far two draws are apart, on average, as a share of the mean's length."""
+    """The average difference of two draws, relative to the length of the mean."""
     middle = np.mean(draws, axis=0)
     length = float(np.linalg.norm(middle)) or 1.0
     around = sum(float(np.sum((one - middle) ** 2)) for one in draws) / (len(draws) - 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from boundby.fixes import FIXES, Fix
-from boundby.model.diagnosis import FIXES_JOINED, Outcome, Peak, Proof, Speedup
+from boundby.model.proof import Outcome, Peak, Proof, Speedup
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import (
     BASELINE,
@@ -15,14 +15,13 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
-    keys_in,
-    variant_name,
+    comparisons_of,
 )
 from boundby.prove.fresh import AlternatingRuns
-from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
 
 _BUDGET = "the budget ended before it was tried"
+_MORE_TIME = "a larger budget may decide"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ class ProcessResults:
 
     starts: Mapping[str, AlternatingRuns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
-    live_starts: Sequence[str] = ()  # those applied in the live process, beside all it compared
+    live_starts: Sequence[str] = ()  # fixes applied in the live process in all of its comparisons
     final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
@@ -45,7 +44,7 @@ def proofs_of(
     proofs = []
     for one in candidates:
         if one.scope == "start":
-            proofs.append(_start_fix_proof(one, processes, evidence.rulings.get(one.key)))
+            proofs.append(_start_fix_proof(one, processes, evidence.rulings.get((one.key,))))
         else:
             proof = _step_fix_proof(one, evidence, candidates, processes.live_starts)
             # It was not requested, and there is no result to report.
@@ -62,7 +61,7 @@ def proofs_of(
 def settled_lines(
     evidence: Evidence, candidates: Sequence[Candidate], live_starts: Sequence[str] = ()
 ) -> dict[str, str]:
-    """A line for each fix of which something is settled, while others are still measured."""
+    """A line for each fix that is already decided, while others are still measured."""
     lines = {}
     for one in candidates:
         if one.scope == "start":
@@ -120,25 +119,40 @@ def _step_fix_proof(
     is_chosen = one.key in evidence.chosen
     if is_chosen:
         found = _adding_comparison(evidence, one.key) or found
-    outcome, why, log = _outcome(one, found, evidence, is_chosen)
+    replaced_by = next(
+        (
+            other.fix
+            for other in candidates
+            if other.key in evidence.chosen and not one.is_compatible_with([other])
+        ),
+        None,
+    )
+    outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
     variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
+        fixes=[one.fix],
         treatment=one.fix,
-        against=_names((*live_starts, *found.against), candidates) if found is not None else "",
+        against=_label(_names((*live_starts, *found.against), candidates)) if found else "",
         before_ns=list(found.before_ns) if found is not None else [],
         after_ns=list(found.after_ns) if found is not None else [],
         speedup=found.speedup if found is not None else None,
         predicted=one.predicted,
         peak_bytes=_peak(found),
-        numerics=evidence.checked.get(variant_name(variant)),
-        preparation_s=evidence.preparation_s.get(variant_name(variant)),
+        numerics=evidence.checked.get(variant),
+        preparation_s=evidence.preparation_s.get(variant),
         outcome=outcome,
         why=why,
         change=_change(one, evidence),
         log=log,
-        open=outcome is Outcome.INCONCLUSIVE or why == _BUDGET,
+        open=why == _BUDGET
+        or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(found, evidence)),
     )
+
+
+def _was_given_up(found: Comparison | None, evidence: Evidence) -> bool:
+    """Whether more time is not spent on it: the search has ended, and it looked no faster."""
+    return found is not None and evidence.done and found.middle <= 1
 
 
 def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
@@ -152,11 +166,15 @@ def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
 
 
 def _outcome(
-    one: Candidate, found: Comparison | None, evidence: Evidence, is_chosen: bool
+    one: Candidate,
+    found: Comparison | None,
+    evidence: Evidence,
+    is_chosen: bool,
+    replaced_by: str | None,
 ) -> tuple[Outcome, str, str | None]:
     if is_chosen:
         variant = found.variant if found is not None else (one.key,)
-        numerics = evidence.checked.get(variant_name(variant))
+        numerics = evidence.checked.get(variant)
         return Outcome.KEPT, numerics.why if numerics is not None else "", None
     ruled = _ruled(one, found, evidence)
     if ruled is not None:
@@ -165,7 +183,10 @@ def _outcome(
         return Outcome.SKIPPED, evidence.ended or _BUDGET, None
     speedup = found.speedup
     if found.decision == "faster":
-        return Outcome.NO_GAIN, "faster alone, but not together with the fixes already kept", None
+        why = "faster alone, but not together with the fixes already kept"
+        if replaced_by is not None:
+            why = f"faster, but {replaced_by} is faster still, and only one of them can be used"
+        return Outcome.NO_GAIN, why, None
     if found.decision == "no gain":
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
@@ -173,21 +194,18 @@ def _outcome(
         count = len(found.log_ratios)
         words = "1 round is" if count == 1 else f"{count} rounds are"
         return Outcome.INCONCLUSIVE, f"{words} too few to decide", None
-    return (
-        Outcome.INCONCLUSIVE,
-        f"{_interval(speedup)} includes no effect; a larger budget may decide",
-        None,
-    )
+    is_over = _was_given_up(found, evidence)
+    more = "it is no faster on average, and was not measured further" if is_over else _MORE_TIME
+    return Outcome.INCONCLUSIVE, f"{_interval(speedup)} includes no effect; {more}", None
 
 
 def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
-    variants = [variant_name(found.variant)] if found is not None else []
-    names = [
-        *variants,
-        one.key,
-        *(name for name in evidence.rulings if keys_in(name)[-1] == one.key),
+    variants = [
+        *([found.variant] if found is not None else []),
+        (one.key,),
+        *(variant for variant in evidence.rulings if variant[-1:] == (one.key,)),
     ]
-    return next((evidence.rulings[name] for name in names if name in evidence.rulings), None)
+    return next((evidence.rulings[each] for each in variants if each in evidence.rulings), None)
 
 
 def _interval(speedup: Speedup | None) -> str:
@@ -212,7 +230,8 @@ def _combined_proof(
     changes = chosen_fixes(evidence, candidates, processes.chosen_starts)
     return Proof(
         faults=[fault for key in chosen for fault in fixes[key].faults],
-        treatment=_names(chosen, candidates),
+        fixes=_names(chosen, candidates),
+        treatment=_label(_names(chosen, candidates)),
         before_ns=[ns * speedup.median for ns in after] if speedup is not None else [],
         after_ns=after,
         speedup=speedup,
@@ -220,7 +239,7 @@ def _combined_proof(
             before=chain[0].peak_bytes_before if chain else None,
             after=chain[-1].peak_bytes_after if chain else None,
         ),
-        numerics=evidence.checked.get(variant_name(evidence.chosen)),
+        numerics=evidence.checked.get(evidence.chosen),
         outcome=Outcome.KEPT,
         why="the product of the steps by which they were added",
         change="\n".join(one.change for one in changes),
@@ -265,13 +284,14 @@ def _final_proof(
     applied_changes = [one for key, one in zip(chosen, changes, strict=True) if key in applied_keys]
     return Proof(
         faults=[fault for key in applied_keys for fault in known[key].faults],
-        treatment=_names(applied_keys, candidates),
+        fixes=_names(applied_keys, candidates),
+        treatment=_label(_names(applied_keys, candidates)),
         fresh=True,
         before_ns=final.before_ns,
         after_ns=final.after_ns,
         speedup=speedup,
         peak_bytes=Peak(before=final.peak_before, after=final.peak_after),
-        numerics=evidence.checked.get(variant_name(evidence.chosen)),
+        numerics=evidence.checked.get(evidence.chosen),
         outcome=outcome,
         why=why,
         change="\n".join(one.change for one in applied_changes),
@@ -303,18 +323,19 @@ def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) 
     found = _adding_comparison(evidence, key) if key in evidence.chosen else None
     if found is None or found.speedup is None:
         return ""
-    beside = " + ".join(known[one].fix for one in found.against)
+    beside = _label([known[one].fix for one in found.against])
     return f", {found.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 
 def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
     turns = processes.starts.get(one.key)
     if turns is None:
-        outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
+        outcome, why = Outcome.SKIPPED, f"it needs a new process; {_BUDGET}"
         if ruled is not None:
             outcome, why = ruled.outcome, ruled.why
         return Proof(
             faults=list(one.faults),
+            fixes=[one.fix],
             treatment=one.fix,
             predicted=one.predicted,
             outcome=outcome,
@@ -331,12 +352,13 @@ def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | 
     elif speedup is not None and speedup.low < 1 < speedup.high and speedup.median > 1:
         outcome, why = (
             Outcome.INCONCLUSIVE,
-            f"{_interval(speedup)} includes no effect; a larger budget may decide",
+            f"{_interval(speedup)} includes no effect; {_MORE_TIME}",
         )
     else:
         outcome, why = Outcome.NO_GAIN, _interval(speedup)
     return Proof(
         faults=list(one.faults),
+        fixes=[one.fix],
         treatment=one.fix,
         fresh=True,
         before_ns=turns.before_ns,
@@ -360,9 +382,13 @@ def _change(one: Candidate, evidence: Evidence) -> str:
     return one.change
 
 
-def _names(variant: Variant | Sequence[str], candidates: Sequence[Candidate]) -> str:
+def _names(variant: Variant | Sequence[str], candidates: Sequence[Candidate]) -> list[str]:
     known = {one.key: one.fix for one in candidates}
-    return FIXES_JOINED.join(known.get(key, key) for key in variant)
+    return [known.get(key, key) for key in variant]
+
+
+def _label(names: Sequence[str]) -> str:
+    return " + ".join(names)
 
 
 def _peak(found: Comparison | None) -> Peak:

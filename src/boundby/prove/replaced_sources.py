@@ -1,4 +1,4 @@
-"""Runs a program with other files in the place of some of its own."""
+"""Runs a program with other files in place of some of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from boundby.runtime.patching import PatchSet
 
 
 def replace_sources(sources: Mapping[str, str]) -> None:
-    """From now on, python reads the second file in place of the first.
+    """From now on, Python reads the second file in place of the first.
 
-    The program finds itself where it always is: its folder, its `__file__`, its neighbours.
+    Paths are unchanged for the program: its folder, its `__file__`, its neighbours.
     """
     for path, other in sources.items():
-        # For `inspect.getsource`, which compilers of kernels use. Without a time it is kept.
+        # For `inspect.getsource`, which compilers of kernels use. Without a time the entry is kept.
         with tokenize.open(other) as file:
             lines = file.readlines()
         linecache.cache[path] = (sum(map(len, lines)), None, lines, path)
@@ -33,7 +33,7 @@ def replace_sources(sources: Mapping[str, str]) -> None:
     def dating(original: Any) -> Any:
         def path_stats(self: Any, path: str) -> Any:
             if path in sources:
-                raise OSError(f"{path} has no compiled form")  # python compiles the text then
+                raise OSError(f"{path} has no compiled form")  # Python then compiles the text
             return original(self, path)
 
         return path_stats

@@ -1,4 +1,4 @@
-"""Proving a function that no other process can import: by the same engine, in this one."""
+"""Proves a function that no other process can import, with the same engine in this process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from boundby.capture.process.instruments import Device
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.windows import Device
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Recorder
@@ -31,7 +31,7 @@ from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.worker import fix_of
-from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.patching import record_aliases
 from boundby.runtime.step_hooks import StepHook, step_hook_active
 from boundby.session import live as session
 
@@ -92,7 +92,7 @@ def measure_function(
     torch_: Any = torch
     done: list[bool] = []
     hooks = Hooks()
-    tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+    record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
     search = Search(
         candidates=candidates,
         evidence=evidence,
@@ -147,7 +147,7 @@ def measure_function(
 
 
 class _State(StepHook):
-    """Modules and optimizers as they were before they were first used here."""
+    """Modules and optimizers as they were before their first use here."""
 
     def __init__(self, torch: Any) -> None:
         self._modules: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

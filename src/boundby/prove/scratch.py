@@ -1,4 +1,4 @@
-"""Where trials run, and what they leave there."""
+"""Where the script runs with --scratch: in copies of its folder."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from boundby.model.errors import BoundbyError
 from boundby.model.units import size
 
-# Nothing that a training script reads or writes.
+# Folders that no training script reads or writes.
 _NEVER = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".boundby"}
 _MAX_FILES = 50_000
 _MAX_BYTES = 4_000_000_000
 
-Files = dict[Path, tuple[int, int]]  # when it was written last, and its size
+Files = dict[Path, tuple[int, int]]  # time of the last write, and size
 
 
 def files_in(folder: Path) -> Files:
-    """Every file below a folder; in a folder of very many, the first of them."""
+    """All files below a folder; in a folder of very many, the first of them."""
     found: Files = {}
     for path in _walk(folder):
         try:
             status = path.stat()
-        except OSError:  # gone in the meantime, or a dead link
+        except OSError:  # deleted meanwhile, or a dead link
             continue
         found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size)
         if len(found) >= _MAX_FILES:
@@ -32,7 +32,7 @@ def files_in(folder: Path) -> Files:
 
 
 def check_copy(folder: Path) -> None:
-    """Refuse to copy what would take minutes each time."""
+    """Raise for a folder that takes minutes to copy each time."""
     total = sum(bytes_ for _, bytes_ in files_in(folder).values())
     if total > _MAX_BYTES:
         raise BoundbyError(
@@ -42,7 +42,7 @@ def check_copy(folder: Path) -> None:
 
 
 def copy_of(folder: Path, place: Path) -> Path:
-    """A fresh copy of a folder, in place of any before it: no run finds what another has left."""
+    """A fresh copy of a folder, which replaces earlier ones: no run finds files of another."""
     target = place / "scratch"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, symlinks=True, ignore=lambda _, names: _NEVER & set(names))

@@ -1,4 +1,5 @@
-"""Where the user's source makes and uses models, optimizers and loaders, and which lines ran."""
+"""Records where the user's source makes and uses models, optimizers and loaders, and which lines
+ran."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from boundby.capture.own_files import is_own_file
+from boundby.capture.own_files import is_generated_file, is_own_file
 from boundby.prove.sites import ObjectSite, ProgramSites, Site
 from boundby.runtime.import_hooks import when_imported
 from boundby.runtime.patching import PatchSet
@@ -22,7 +23,7 @@ _TOOL = "boundby.prove"
 
 
 class SiteRecorder:
-    """Listens from the script's first line; `close` when the lines of whole steps have run."""
+    """Records from the script's first line; call `close` when the lines of whole steps have run."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
@@ -134,7 +135,8 @@ _user_files: dict[str, bool] = {}
 
 
 def is_user_file(name: str) -> bool:
-    """Neither installed, nor of the standard library, nor boundby's."""
+    """Whether a file is the user's: not installed, of the standard library, boundby's or a
+    compiler's."""
     known = _user_files.get(name)
     if known is None:
         known = _user_files[name] = not (
@@ -142,15 +144,16 @@ def is_user_file(name: str) -> bool:
             or any(folder in name for folder in _INSTALLED)
             or not name.endswith(".py")
             or is_own_file(name)
+            or is_generated_file(name)
         )
     return known
 
 
 class _Lines:
-    """Which lines of the user's files were executed.
+    """Records which lines of the user's files were executed.
 
-    Python 3.12 reports each line once and then costs nothing. Before, a trace function is called
-    for every function of the program: then only until the first steps are over.
+    Python 3.12 reports each line once and then costs nothing. Earlier versions call a trace
+    function for every function of the program: then only until the first steps are over.
     """
 
     def __init__(self) -> None:
@@ -182,7 +185,7 @@ class _Lines:
             return sys.monitoring.DISABLE
 
         def close(self) -> None:
-            """Later lines are reported as well, at no cost."""
+            """On Python 3.12 later lines are reported as well, at no cost."""
 
     else:
 

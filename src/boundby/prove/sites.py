@@ -1,4 +1,4 @@
-"""What the live engine knows about where things are in the user's source: the patcher's input.
+"""Places in the user's source, found by the live engine: the patcher's input.
 
 The engine (`prove/live`) fills these while the unmodified script runs; `prove/patching` turns a
 `ProgramSites` and the `ChosenFix`es into a patch. Lines are 1-based, files are absolute paths.
@@ -24,13 +24,12 @@ class Site(Record, frozen=True, kw_only=True):
 
 
 class ObjectSite(Record, frozen=True, kw_only=True):
-    """An object that a fix may change, and where it comes from.
+    """An object that a fix may change, and where it was made.
 
     `made` are the user's frames while it was constructed, innermost first: for a model built by
-    `from_pretrained`, the line of that call; for a user's own class, the line `Model(...)`, not
-    the class's own `__init__`. Empty if it was constructed before boundby could see it.
-    `used` are the lines that use it: calls of a model, `step()` of an optimizer, the `for` of a
-    loader.
+    `from_pretrained`, the line of that call; for a user's own class, the line `Model(...)`, not the
+    class's own `__init__`. Empty if it was constructed before boundby could see it. `used` are the
+    lines that use it: calls of a model, `step()` of an optimizer, the `for` of a loader.
     """
 
     type_name: str  # class name without module

@@ -1,4 +1,4 @@
-"""Copies of what goes into a module and of what comes out, and the program's state put back."""
+"""Copies a module's inputs and outputs, and restores the program's state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class UnrecordableError(Exception):
-    """Something that cannot be copied, in words."""
+    """A value cannot be copied; says which."""
 
 
 def detached_copy(torch: Any, value: Any) -> Any:
@@ -52,7 +52,7 @@ def cast(torch: Any, value: Any, dtype: Any) -> Any:
 
 
 def named_tensors(torch: Any, value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """All tensors inside of a value, with the way to each."""
+    """All tensors inside a value, with their paths."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -67,7 +67,8 @@ def named_tensors(torch: Any, value: Any, name: str = "output") -> Iterator[tupl
 
 
 def is_plain(torch: Any, tensor: Any) -> bool:
-    """Dense, real and floating point: what can be compared element by element."""
+    """Whether it is dense, real and floating point, so that it can be compared element by
+    element."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
@@ -95,7 +96,7 @@ def described(torch: Any, tensor: Any) -> str:
 
 @contextlib.contextmanager
 def restored_state(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[None]:
-    """Parameters, buffers, gradients, modes, optimizers and random state as before, at the end."""
+    """Restore parameters, buffers, gradients, modes, optimizers and random state at the end."""
     restore: list[Callable[[], None]] = [random_state(torch)]
     try:
         for module in modules:
@@ -109,7 +110,7 @@ def restored_state(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]
 
 
 def random_state(torch: Any) -> Callable[[], None]:
-    """What puts all generators back to where they are now."""
+    """A function that restores the present state of all random generators."""
     cpu = torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     python = random.getstate()
@@ -148,12 +149,12 @@ def _module_state(torch: Any, module: Any) -> Callable[[], None]:
             parameter.grad = gradient
 
     for parameter, _ in gradients:
-        parameter.grad = None  # the program's own is not added to
+        parameter.grad = None  # so that nothing is added to the program's own gradient
     return restore
 
 
 def _optimizer_state(torch: Any, optimizer: Any) -> Callable[[], None]:
-    """Parameters are the optimizer's to change: kept here."""
+    """Optimizers change parameters: keep copies here."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     weights = [p.detach().clone() for p in parameters]
     groups = [dict(group) for group in optimizer.param_groups]

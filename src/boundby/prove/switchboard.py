@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from boundby.fixes import Fix
 from boundby.fixes.log import changes_made
@@ -15,13 +15,13 @@ class Switchboard:
 
     def __init__(self, program: Program, fixes: Mapping[str, Fix]) -> None:
         self.on: Variant = BASELINE
-        self.changes_made: dict[str, set[str]] = {}  # by fix: the words for what it has changed
+        self.changes_made: dict[str, set[str]] = {}  # by fix: descriptions of what it has changed
         self._program = program
         self._fixes = fixes
         self._switches: dict[str, Switch | None] = {}
 
     def set(self, variant: Variant) -> None:
-        """Off in reverse order down to what both have in common, then on. All off if one fails."""
+        """Switch off in reverse order down to the common prefix, then on. All off if one fails."""
         common = 0
         while common < min(len(variant), len(self.on)) and variant[common] == self.on[common]:
             common += 1
@@ -43,7 +43,7 @@ class Switchboard:
             self.on = (*self.on, key)
 
     def switch(self, key: str) -> Switch | None:
-        """None where the fix finds nothing to change in this program."""
+        """The switch of a fix; None if it has nothing to change in this program."""
         if key not in self._switches:
             self._switches[key] = self._fixes[key].switch_for(self._program)
         return self._switches[key]
@@ -54,7 +54,7 @@ class Switchboard:
         return bool(self.changes_made.get(key))
 
     def _note(self) -> None:
-        """What was changed since the last time, counted for all fixes that are on."""
+        """Record changes since the last call, for all fixes that are on."""
         words = {word for word, count in changes_made.items() if count}
         for key in self.on:
             self.changes_made.setdefault(key, set()).update(words)
@@ -62,6 +62,3 @@ class Switchboard:
     def objects(self, key: str) -> Sequence[object]:
         switch = self._switches.get(key)
         return switch.objects if switch is not None else ()
-
-
-Resolve = Callable[[str], Fix]

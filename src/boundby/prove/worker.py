@@ -1,9 +1,9 @@
 """The script's process: `python -m boundby.prove.worker SPEC.json`.
 
-Starts the script once, switches variants at its step boundaries, and writes down what is known
-after each block. With `timed`, a single variant is measured, as fixes that need a process of their
-own and the final check of a patch do. Nothing heavy is imported before the script
-imports torch: it may set how that is loaded.
+Starts the script once, switches variants at its step boundaries, and writes the evidence after each
+block. With `timed`, it measures a single variant: for fixes that need a new process and for the
+final check of a patch. Nothing heavy is imported before the script imports torch, because the
+script may set options for that import.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from boundby.fixes import FIXES, Fix
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
-from boundby.prove.evidence import Evidence, variant_name
+from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, needed_s, process_s
+from boundby.prove.process_time import PAIR, PATCHING_S, needed_s, process_s, reserved_s
+from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
-from boundby.prove.search import Search, Steps
+from boundby.prove.rounds import Steps
+from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.runtime.import_hooks import when_imported
-from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.patching import record_aliases
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
 _NEVER = 1_000_000_000  # more than any number of steps
@@ -52,7 +54,7 @@ class Timed(msgspec.Struct, kw_only=True):
 
 
 class Spec(msgspec.Struct, kw_only=True):
-    """What one process is to do."""
+    """The task of one process."""
 
     target: str
     args: list[str]
@@ -63,9 +65,10 @@ class Spec(msgspec.Struct, kw_only=True):
     files: str
     began: float  # on the machine's monotonic clock: when the process was started
     deadline: float  # and when measuring has to end
+    store_port: int | None = None  # where several ranks agree on what runs
     # live
     candidates: list[Candidate] = []
-    evidence: Evidence | None = None  # what earlier processes found
+    evidence: Evidence | None = None  # results of earlier processes
     accept_unverified: bool = False
     max_steps: int | None = None
     seed: int = 0
@@ -79,7 +82,7 @@ class Spec(msgspec.Struct, kw_only=True):
 
 
 def fix_of(key: str) -> Fix:
-    """A fix by `fault/name`; those of plugins are known once the faults are loaded."""
+    """The fix of a `fault/name`; those of plugins are known once the faults are loaded."""
     fault_id, _, name = key.partition("/")
     for found in FIXES:
         if found.name == name:
@@ -130,6 +133,7 @@ class _Live:
         self.evidence.failed_itself = False
         self.evidence.ended = None
         self.sites = SiteRecorder()
+        self.is_first = spec.store_port is None or os.environ["RANK"] == "0"
         self.engine: Any = None
         self.steps_before = self.evidence.steps
         self.seconds_before = self.evidence.seconds
@@ -146,9 +150,11 @@ class _Live:
         self.end(Ending(exit_code=1, failure=failure))
 
     def write(self, value: object) -> None:
+        if not self.is_first:
+            return
         path = Path(self.spec.result)
         partial_ = path.with_suffix(".partial")
-        partial_.write_bytes(msgspec.json.encode(value))
+        partial_.write_bytes(msgspec.msgpack.encode(value))
         partial_.replace(path)
 
     def torch_arrived(self, torch: ModuleType) -> None:
@@ -176,14 +182,17 @@ class _Live:
         from boundby.capture.torch.device import TorchDevice
         from boundby.prove.live import LiveEngine
 
-        tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+        record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
         search, plan = self._search("torch")
         fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        port = self.spec.store_port
+        ranks = Ranks(torch, port) if port is not None else None
         self.engine = LiveEngine(
             torch,
             fixes=fixes,
             device=TorchDevice(torch),
-            **self._engine_options(search, plan),
+            ranks=ranks,
+            **self._engine_options(search, shared_plan(plan, ranks) if ranks else plan),
         )
         active_hooks[active_hooks.index(starter)] = self.engine
         return self.engine  # type: ignore[no-any-return]
@@ -212,8 +221,8 @@ class _Live:
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
-            reserved_s=min(
-                spec.start_fixes * needed_s(PAIR, process_s(start_s, 0.0)), spec.max_reserved_s
+            reserved_s=lambda step_s: reserved_s(
+                spec.start_fixes, process_s(start_s, step_s), spec.max_reserved_s
             ),
             start_gain=spec.start_gain,
             final_check_s=partial(self._final_check_s, start_s),
@@ -227,13 +236,13 @@ class _Live:
         return search, search.run()
 
     def _final_check_s(self, start_s: float, step_s: float) -> float:
-        """Time for the final check of the chosen fixes; 0 if it does not fit into what may be kept.
+        """Time for the final check of the chosen fixes; 0 if it exceeds the reserved time.
 
-        A copy with compiled code compiles it again.
+        Compiled code is compiled again in the copy.
         """
-        chosen = variant_name(self.evidence.chosen)
+        chosen = self.evidence.chosen
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
-        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s
+        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s + PATCHING_S
         return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
 
     def save(self) -> None:
@@ -259,7 +268,8 @@ class _Live:
         if evidence.sites is None:
             evidence.sites = self.sites.seen()
         self.save()
-        _exit()
+        # The first rank writes why; the others can only show that they failed.
+        _exit(0 if self.is_first or evidence.done or evidence.script_ended else 1)
 
 
 class _Starter(StepHook):
@@ -301,12 +311,12 @@ def _error_line(ending: Ending) -> str | None:
     return None
 
 
-def _exit() -> None:
+def _exit(code: int = 0) -> None:
     """Exit without waiting for the script's threads and exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec))
+    main(msgspec.msgpack.decode(Path(sys.argv[1]).read_bytes(), type=Spec))

@@ -1,4 +1,4 @@
-"""A comparison of two diagnoses for a terminal: what got slower first."""
+"""A comparison of two diagnoses for a terminal: the largest slowdown first."""
 
 from __future__ import annotations
 

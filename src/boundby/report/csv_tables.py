@@ -52,7 +52,7 @@ def _rows(records: Sequence[Record], without: Sequence[str] = ()) -> list[dict[s
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Groups and ranges as columns of their own: `groups.compute`; lists as one text."""
+    """Groups and ranges as separate columns: `groups.compute`; lists as one text."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):

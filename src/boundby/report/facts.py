@@ -10,7 +10,7 @@ from boundby.report.header import decode_words, utilisation_words
 from boundby.report.words import counted
 
 _MOST_CAUSES = 4  # display limit
-# Idle time below this share of the step is left out.
+# Idle time with a smaller share of the step is left out.
 _SHORTEST_IDLE_SHARE = 0.005
 _IDLE_CAUSES = {"sync": "after a sync", "data": "waiting for data"}
 

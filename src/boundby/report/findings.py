@@ -1,4 +1,5 @@
-"""Findings for a terminal: what each saves, the change, what all save together, a faster chip."""
+"""Findings for a terminal: the saving and change of each, the saving of all together, a faster
+chip."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Finding
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.finding import Finding
 from boundby.report.layout import one_line
 from boundby.report.words import COLOURS, TEXT_WIDTH, last_part, sentence
 
@@ -19,9 +21,9 @@ _MOST_SHOWN_SHORT = 3  # display limit
 # Lines of a change in the short report.
 _MOST_CHANGE_LINES = 2
 _INDENT = 3
-# What a saving is a share of, where that is not the step.
+# What a saving is a share of, if that is not the step.
 _WHOLE = {"run": "the run", "samples": "the time for the same samples"}
-# Findings that save less than this share of the step are only named.
+# Findings that save a smaller share of the step are only named.
 _WORTH_ACTING = 0.01
 
 
@@ -71,7 +73,7 @@ def _nothing() -> Text:
 
 
 def _change(finding: Finding) -> list[str]:
-    """The change in at most two lines; the last one says that there is more."""
+    """The change in at most two lines; the last one says if there is more."""
     lines = [
         part
         for line in finding.change.splitlines()
@@ -177,7 +179,7 @@ def _batches(diagnosis: Diagnosis) -> list[Text]:
 
 
 def chips(diagnosis: Diagnosis) -> Text:
-    """The same step on faster chips, where this one is at its roofline."""
+    """The same step on faster chips, if this one is at its roofline."""
     words = [
         f"{row.chip} {units.time_range(row.wall_ns.expected, row.wall_ns.low, row.wall_ns.high)}"
         for row in diagnosis.bigger_chips

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.table import Table
 from rich.text import Text
 
 from boundby.model import Machine, units
-from boundby.model.diagnosis import DecodeLimit, Diagnosis, Group, Utilisation
+from boundby.model.account import Group, Utilisation
+from boundby.model.diagnosis import DecodeLimit, Diagnosis
 from boundby.model.run import ONCE, RunPart, RunPartName, RunParts
 from boundby.model.step_kind import StepUnit
 from boundby.report.machine import age
@@ -14,9 +17,9 @@ from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted,
 
 _BAR_CELLS = 40  # columns
 _SHORT_BAR_CELLS = 20  # columns
-# With less device time of known cost than this, the header says so.
+# With a smaller share of device time of known cost, the header says so.
 _MOSTLY_COSTED = 0.9
-# Parts of a group below this share of the step are left out.
+# Parts of a group with a smaller share of the step are left out.
 _SMALLEST_PART = 0.001
 
 
@@ -32,7 +35,7 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
 
 
 def step_line(diagnosis: Diagnosis) -> Text:
-    """Which step, how long, on what, against which roofs."""
+    """The step: its kind and time, the device, the source of the roofs."""
     step = diagnosis.step
     low, high = step.wall_interval_ns
     steps = counted(len(step.samples_ns), f"{step.wall_source} step")
@@ -54,7 +57,7 @@ def step_line(diagnosis: Diagnosis) -> Text:
 
 
 def unit_words(unit: StepUnit | None) -> str:
-    """What one step contains, where that is more than one pass and one update."""
+    """The contents of one step, if that is more than one pass and one update."""
     if unit is None or max(unit.calls, unit.backwards, unit.updates, unit.evaluations) <= 1:
         return ""
     words = []
@@ -78,16 +81,16 @@ _PART_WORDS = {
     "checkpoint": "checkpoints",
     "data_start": "starting data workers",
 }
-# Parts of the run below this share are left out of the line.
+# Parts of the run with a smaller share are left out of the line.
 _SMALLEST_RUN_PART = 0.005
 
 
-# A diagnosis of less than this share of what recurs in the run says so before all else.
+# If the diagnosed steps are a smaller share of the recurring run time, the report begins with that.
 _LEAST_COVERED = 0.5
 
 
 def coverage_line(diagnosis: Diagnosis) -> Text | None:
-    """What the diagnosed step leaves out, where it is less than half of what recurs in the run."""
+    """What the diagnosed step leaves out, if it is less than half of the recurring run time."""
     run = diagnosis.run
     share = run.step_share_of_recurring if run is not None else None
     if run is None or share is None or share >= _LEAST_COVERED:
@@ -106,9 +109,14 @@ def coverage_line(diagnosis: Diagnosis) -> Text | None:
         words += f"; {units.share(outside.ns / run.recurring_ns)} is {name}"
         if outside.details:
             words += f", most of it at {next(iter(outside.details))}"
+        if outside.name in ("eval", "rollout") and diagnosis.framework != "jax":
+            words += " (--kind forward diagnoses its steps)"
     elif diagnosis.step.others:
         other = max(diagnosis.step.others, key=lambda one: one.steps * one.wall_ns)
-        words += f"; more may be in other steps: {other.kind}, {units.time(other.wall_ns)} each"
+        words += (
+            f"; more may be in other steps: {other.kind}, {units.time(other.wall_ns)} each "
+            f"(--kind {shlex.quote(other.kind)} diagnoses these)"
+        )
     return Text(f"{words}.", style="bold")
 
 
@@ -118,7 +126,7 @@ def _part_words(run: RunParts, part: RunPart) -> str:
 
 
 def run_line(run: RunParts) -> Text:
-    """The script's whole life in one line: `Run: training 61%, evaluation 30%, imports 9%`."""
+    """The parts of the whole run in one line: `Run: training 61%, evaluation 30%, imports 9%`."""
     shown = [part for part in run.parts if part.share >= _SMALLEST_RUN_PART]
     parts = ", ".join(
         f"{_part_words(run, part)} {units.share(part.share)}{'*' if part.extrapolated else ''}"
@@ -160,7 +168,7 @@ def utilisation_words(used: Utilisation) -> str:
 
 
 def decode_words(limit: DecodeLimit, wall_ns: float) -> str:
-    """What a decode step reads, and how near it is to the time that this takes at least."""
+    """The bytes that a decode step reads, and its time relative to the minimum for them."""
     read = f"{units.size(limit.weight_bytes)} of weights"
     if limit.passes > 1:
         read += f" (in {limit.passes} passes)"

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from boundby.model.diagnosis import Diagnosis, LaneKind, Slice
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import LaneKind, Slice
 
 _HOST, _DEVICE = 1, 2
 
@@ -79,7 +80,7 @@ def _arguments(diagnosis: Diagnosis, piece: Slice) -> dict[str, Any]:
 
 
 def _flows(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
-    """An arrow from each launch to the kernel it put on the device."""
+    """An arrow from each launch to its kernel on the device."""
     for number, piece in enumerate(diagnosis.timeline):
         if piece.flow is None or not 0 <= piece.flow < len(diagnosis.timeline):
             continue

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanResult, PlanScore, PlanSearch, PlanServing, PlanTable
 
 _KIND_COLOURS = {

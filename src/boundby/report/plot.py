@@ -1,7 +1,7 @@
-"""Plots as SVG: lines over linear or logarithmic axes, bars with the interval they were given.
+"""Plots as SVG: lines over linear or logarithmic axes, bars with their intervals.
 
-No script and no style of their own: `STYLE` goes into the page, or into the file when a plot stands
-alone. Colours are told apart by people who cannot tell red from green, and shapes by everybody.
+Without script or style: `STYLE` is in the page, or in the file if a plot is a file of its own.
+Colours are distinguishable with red-green colour blindness, and each has its own shape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92
 _TICKS = 5  # on an axis
 _MOST_DECADES = 7  # ticks of a logarithmic axis
 
-# Okabe and Ito's colours, darkened or lightened until they stand out from the ground.
+# Okabe and Ito's colours, darkened or lightened for contrast with the background.
 STYLE = """
 .plot { --ground: #ffffff; --ink: #1b1f24; --soft: #59636e; --grid: #e4e7eb;
   --c0: #0062a3; --c1: #b85000; --c2: #007a5a; --c3: #9c4683; --c4: #8a6d00; --c5: #24789e;
@@ -55,12 +55,12 @@ Place = Callable[[float], float]
 
 
 def render(plot: Plot) -> str:
-    """One `<svg>` element, to stand in a page that has `STYLE`."""
+    """One `<svg>` element, for a page that has `STYLE`."""
     return _lines(plot) if isinstance(plot, Lines) else _bars(plot)
 
 
 def standalone(plot: Plot) -> str:
-    """The same as a file of its own."""
+    """The same as a separate file."""
     svg = render(plot)
     head = svg.index(">") + 1
     return f"{svg[:head]}<style>{STYLE}</style>{svg[head:]}\n"
@@ -89,7 +89,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def label(value: float, unit: str) -> str:
-    """A tick's figure: no zeros behind the point."""
+    """A tick's figure: no zeros after the decimal point."""
     return (
         re.sub(r"(\.\d*?)0+(?=\D|$)", r"\1", units.quantity(value, unit))
         .replace(". ", " ")
@@ -100,7 +100,7 @@ def label(value: float, unit: str) -> str:
 
 
 def ticks(low: float, high: float, *, log: bool) -> list[float]:
-    """Round figures between two, few enough to be read."""
+    """Round figures between two values, few enough to read."""
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         step = max(1, math.ceil((last - first) / _MOST_DECADES))
@@ -177,7 +177,7 @@ def _series(series: Series, colour: int, across: Place, up: Place) -> list[str]:
 
 
 def _shape(x: float, y: float, colour: int) -> str:
-    """Each colour has a shape of its own."""
+    """Each colour has its own shape."""
     kind = f'class="f{colour}"'
     if colour % 3 == 0:
         return f'<circle {kind} cx="{x:.1f}" cy="{y:.1f}" r="3.6"/>'
@@ -188,7 +188,7 @@ def _shape(x: float, y: float, colour: int) -> str:
 
 
 def _marks(marks: Sequence[Mark], across: Place) -> list[str]:
-    """Vertical lines; the words of the left half stand left of theirs, the others right."""
+    """Vertical lines; labels in the left half are left of their line, the others right."""
     drawn = []
     ordered = sorted(marks, key=lambda mark: mark.x)
     for index, mark in enumerate(ordered):

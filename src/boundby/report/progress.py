@@ -1,4 +1,4 @@
-"""A bar on stderr for a person who waits; it goes away when done."""
+"""A progress bar on stderr; it disappears at the end."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.text import Text
 
 from boundby.model.units import printable
 
-_PIPE_WIDTH = 100  # columns where the output is no terminal
-# Work that takes longer than this says what it is doing.
+_PIPE_WIDTH = 100  # columns if the output is not a terminal
+# Work that takes longer than this reports its stage.
 _PATIENCE_S = 2.0
 
 
 class Bar:
-    """Says what is being done, and how far it is; `print` leaves a line that stays.
+    """Shows the current stage and its progress; `print` leaves a permanent line.
 
-    In a notebook it is one line, if it takes that long: rich would want widgets there, and complain
-    where there are none.
+    In a notebook it is one line, if the work takes that long: rich would need widgets there, and
+    warn without them.
     """
 
     def __init__(self, what: str, progress: Progress, *, shown: bool, notebook: bool) -> None:
@@ -32,7 +32,7 @@ class Bar:
         self._task = progress.add_task(what, total=1.0)
         self._began = time.monotonic()
         self._announced = not shown or not notebook
-        # Without a terminal a bar cannot be drawn: after a while, each stage is a line.
+        # Without a terminal a bar cannot be drawn: after a while, each stage prints a line.
         self._plain = shown and not notebook and not progress.console.is_terminal
         self._stage = ""
 
@@ -48,7 +48,7 @@ class Bar:
         self._progress.update(self._task, description=f"{self._what} {stage}", completed=part)
 
     def print(self, line: str) -> None:
-        """Above the bar; where there is no terminal, a plain line for the log, at once."""
+        """Print above the bar; without a terminal, a plain line for the log, at once."""
         if self._shown:
             passed = f"{time.monotonic() - self._began:5.0f} s  "
             self._progress.console.print(Text.assemble((passed, "dim"), line))

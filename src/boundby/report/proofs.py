@@ -1,4 +1,4 @@
-"""Proofs for a terminal: what was predicted beside what was measured, and what was kept."""
+"""Proofs for a terminal: predicted beside measured speed-ups, and what was kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Estimate, Outcome, Proof, Speedup
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Outcome, Proof, Speedup
 
 _COLOURS = {
     Outcome.KEPT: "green",
@@ -44,7 +46,7 @@ class ProofsReport:
             yield Text("no fix was tried" if untried else _NOTHING)
             yield from self._last()
             return
-        yield final_line(proofs)
+        yield final_line(self._diagnosis)
         yield Padding(_table(proofs), (1, 0, 0, 0))
         if any(proof.after_ns for proof in proofs):
             yield Padding(Text(_ROUNDS, style="dim"), (0, 0, 1, 0))
@@ -80,7 +82,8 @@ def wants_time(diagnosis: Diagnosis) -> bool:
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
-    """The kept proof: of fresh processes, else of all fixes together, else the best single one."""
+    """The kept proof: of fresh processes, otherwise of all fixes together, otherwise the best
+    single one."""
     final = [proof for proof in proofs if proof.fresh and proof.why and _is_final(proof, proofs)]
     if final and final[-1].speedup is not None:
         return final[-1] if final[-1].outcome is Outcome.KEPT else None
@@ -94,26 +97,43 @@ def _is_final(proof: Proof, proofs: list[Proof]) -> bool:
     return proof is proofs[-1]
 
 
-def final_line(proofs: list[Proof]) -> Text:
+def final_line(diagnosis: Diagnosis) -> Text:
+    proofs = diagnosis.proofs
     best = best_of(proofs)
     if best is None or best.speedup is None:
-        tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
-        if not tried:
-            return Text("no fix was tried", style="bold")
-        doubtful = sum(proof.open for proof in proofs)
-        if doubtful:
-            are = "is" if doubtful == 1 else "are"
-            words = f"no fix held yet; {doubtful} of {len(proofs)} {are} open: more time may tell"
-            return Text(words, style="bold")
-        return Text("no fix was effective", style="bold")
+        has_more = any(note.code in NOT_TRIED for note in diagnosis.notes)
+        return Text(_without_result(proofs, has_more=has_more), style="bold")
     after = statistics.median(best.after_ns)
-    # The baseline at the same time: on a shared machine earlier baselines may differ.
+    # The baseline of the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
         f" with {best.treatment}" if best.treatment else "",
         ", same results within tolerance" if best.numerics and best.numerics.ok else "",
     )
+
+
+def _without_result(proofs: list[Proof], *, has_more: bool) -> str:
+    """The outcome where no fix was kept: how many are undecided, and how many were not tried.
+
+    `has_more`: there were others, without a finding, that were not tried either.
+    """
+    tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
+    if not tried:
+        return "no fix was tried"
+    undecided, untried = sum(proof.open for proof in tried), len(proofs) - len(tried)
+    counts = []
+    if undecided:
+        counts.append(f"{undecided} of {len(proofs)} {'is' if undecided == 1 else 'are'} undecided")
+    if untried:
+        were = "was" if untried == 1 else "were"
+        counts.append(f"{untried} of {len(proofs)} {were} not tried")
+    if has_more:
+        counts.append("others without a finding were not tried")
+    if not counts:
+        return "no fix was effective"
+    more = "; more time may tell" if has_more or any(proof.open for proof in proofs) else ""
+    return f"no fix was kept: {', '.join(counts)}{more}"
 
 
 def _table(proofs: list[Proof]) -> Table:

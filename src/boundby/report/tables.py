@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import NO_LINE, CallerRow, Diagnosis, LineRow, RankRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE, CallerRow, LineRow, RankRow
 from boundby.report.layout import one_line, table_of
 from boundby.report.words import COLOURS, SHORT_PART_NAMES, counted, last_part, short_name
 
@@ -24,7 +25,7 @@ _SHORTEST_INSIDE_SHARE = 0.02
 _MOSTLY_ONE_LINE, _FEWEST_MODULES = 0.5, 3
 _NUMBER = re.compile(r"_\d+$")
 _OVERHEAD_PARTS = ("python", "launch", "sync", "data", "unseen", "core", "small_kernels")
-# A line's main group is given with its share of the line where that is less than this.
+# A line's main group is shown with its share of the line if that is less than this.
 _ALL = 0.75
 _CODE = 4  # the column of source text
 _OUTSIDE = "(outside the script)"
@@ -33,7 +34,7 @@ _OUTSIDE = "(outside the script)"
 def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
     """The longest lines of the script, each followed by the library lines below it.
 
-    With `most_rows`, at most that many rows, and no row that sums up the rest.
+    With `most_rows`, at most that many rows, and no row for the rest.
     """
     shown = [row for row in diagnosis.lines[:_MOST_LINES] if row.share >= _SHORTEST_LINE_SHARE]
     rows = []
@@ -46,7 +47,7 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
             for inner in row.inside[:_MOST_INSIDE]
             if inner.share >= _SHORTEST_INSIDE_SHARE
         ]
-    # A trace holds no source text.
+    # A trace contains no source text.
     code = ("code",) if any(row.text for row, _ in rows[:most_rows]) else ()
     table = table_of("source lines", ("time", "share"), ("line", *code))
     for row, where in rows[:most_rows]:
@@ -73,7 +74,7 @@ def _as_row(row: LineRow, caller: CallerRow) -> LineRow:
 def modules(diagnosis: Diagnosis) -> Table | None:
     """The kinds of modules inside one line that is most of the step.
 
-    `x = self.encoder(x)` does not show which module takes the time. None where the lines do.
+    `x = self.encoder(x)` does not show which module takes the time. None if the lines do.
     """
     longest = max(diagnosis.lines, key=lambda row: row.share)
     if longest.share < _MOSTLY_ONE_LINE or longest.inside:
@@ -155,7 +156,7 @@ def classes(diagnosis: Diagnosis) -> Table:
 
 
 def kernel_classes(diagnosis: Diagnosis) -> Table:
-    """Device time by class of kernel, which the names of kernels tell."""
+    """Device time by class of kernel, known from the names of kernels."""
     columns = ("time", "share", "kernels", "cost known")
     table = table_of("kernel classes", columns, ("dtypes",))
     for row in diagnosis.kernel_classes:

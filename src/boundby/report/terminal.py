@@ -8,7 +8,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import NO_LINE, Diagnosis
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE
 from boundby.report import tables
 from boundby.report.facts import facts
 from boundby.report.findings import chips, findings, short_findings, together
@@ -75,7 +76,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.ranks:
         yield _ranks_line(diagnosis)
     if diagnosis.proofs:
-        yield final_line(diagnosis.proofs)
+        yield final_line(diagnosis)
     yield spaced(account(diagnosis, verbose=False))
     if diagnosis.findings or diagnosis.batches:
         yield spaced(Group(*short_findings(diagnosis), *together(diagnosis, short=True)))
@@ -84,7 +85,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
-    """Source lines and notes, as many as fit into `room` lines, and where to see more."""
+    """Source lines and notes, as many as fit into the remaining lines, and how to see more."""
     room -= 2  # the last line, and the empty one above it
     rows = min(_MOST_SOURCE_LINES, room - 2)
     if _has_lines(diagnosis) and rows > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from boundby.model.diagnosis import GroupName
+from boundby.model.account import GroupName
 
 # Columns of a report that is written to a file or a pipe.
 TEXT_WIDTH = 100

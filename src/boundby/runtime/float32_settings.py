@@ -1,19 +1,19 @@
-"""In what float32 products may be computed, as the script has set it; only ever read.
+"""The precision of float32 products, as the script has set it; only read, never set.
 
-torch 2.9 brought `fp32_precision`, which follows what the older switches set. Those do not follow
-it: where a script uses the new way, reading an old switch raises, and a warning may come before.
-Loaded before the script: nothing heavy is imported.
+torch 2.9 added `fp32_precision`, which follows the older switches. Those do not follow it: if a
+script uses the new setting, reading an old switch raises, possibly after a warning. Loaded before
+the script: nothing heavy is imported.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# By device, and by what is computed: products, convolutions, recurrent layers.
+# By device and kind of operator: products, convolutions, recurrent layers.
 Allowed = dict[str, dict[str, str | None]]
 
 _DTYPES = {"ieee": "float32", "none": "float32", "tf32": "tf32", "bf16": "bfloat16"}
-# What CUDA's libraries and oneDNN make of `set_float32_matmul_precision`.
+# The formats that CUDA's libraries and oneDNN derive from `set_float32_matmul_precision`.
 _BY_LEVEL = {
     "highest": {"cuda": "float32", "cpu": "float32"},
     "high": {"cuda": "tf32", "cpu": "tf32"},
@@ -22,7 +22,7 @@ _BY_LEVEL = {
 
 
 def float32_allowed(torch: Any) -> Allowed:
-    """The dtype that the units may compute float32 products in; None where nobody tells."""
+    """The dtype in which float32 products may be computed; None if unknown."""
     if hasattr(torch.backends, "fp32_precision"):
         allowed = _by_backend(torch.backends)
     else:
@@ -30,7 +30,7 @@ def float32_allowed(torch: Any) -> Allowed:
     if not torch.backends.mkldnn.is_available() or not getattr(
         torch.backends.mkldnn, "enabled", True
     ):
-        # What else multiplies on a CPU knows of no such setting.
+        # Other products on a CPU have no such setting.
         allowed["cpu"] = dict.fromkeys(allowed["cpu"], "float32")
     return allowed
 

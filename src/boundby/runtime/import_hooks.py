@@ -1,7 +1,7 @@
-"""Acting on torch at the moment a script imports it, not before.
+"""Calls a function when a script imports a module, without importing it earlier.
 
-Scripts set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like before they import torch. Importing
-it for them would take those settings away.
+Scripts set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and similar variables before they import torch.
+Importing it earlier would make those settings ineffective.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 
 def when_imported(name: str, act: Callable[[ModuleType], None]) -> Callable[[], None]:
-    """Call `act` with the module: now if it is loaded already, else right after it is.
+    """Call `act` with the module: now if it is already loaded, otherwise right after its import.
 
-    The function that is returned stops waiting for it.
+    Returns a function that cancels this.
     """
     if name in sys.modules:
         act(sys.modules[name])
@@ -34,7 +34,7 @@ def when_imported(name: str, act: Callable[[ModuleType], None]) -> Callable[[], 
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Stands first in line until the module is loaded; asking where it is does not load it."""
+    """First in `sys.meta_path` until the module is loaded; finding its spec does not load it."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -65,7 +65,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, with something to do once it is done."""
+    """The module's own loader, which calls a function after loading."""
 
     def __init__(self, own: importlib.abc.Loader, act: Callable[[ModuleType], None]) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""Attributes of torch put aside for something else, and back again."""
+"""Replaces attributes of torch, and restores them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable, Collection
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-# By the identity of something in torch: where else it is known, as namespace and name.
+# By the identity of a torch object: other places that refer to it, as namespace and name.
 _aliases: dict[int, list[tuple[dict[str, Any], str]]] = {}
 
 
-def tell_of_aliases(before: Collection[str]) -> None:
-    """Where packages were imported before anything is swapped, let swaps reach into them.
+def record_aliases(before: Collection[str]) -> None:
+    """Record where else objects of torch are referenced, so that swaps replace those references
+    too.
 
-    Usually torch is changed before anybody else takes things out of it (`from torch.nn.functional
-    import dropout`), so that all take what was put there. `before`: the modules that were there
-    with torch itself, which never get to see that.
+    Needed if packages were imported before the first swap; otherwise their imports (`from
+    torch.nn.functional import dropout`) get the replacement. `before`: the modules loaded with
+    torch itself, which do not need it.
     """
     kinds = (FunctionType, BuiltinFunctionType, type)
     _aliases.clear()
@@ -31,7 +32,8 @@ def tell_of_aliases(before: Collection[str]) -> None:
         for name, names in modules
         if name.partition(".")[0] == "torch"
         for value in names.values()
-        if issubclass(type(value), kinds)  # without asking a deprecated object for its class
+        # not isinstance, which asks a deprecated object for its class
+        if issubclass(type(value), kinds)
     }
     for module, names in modules:
         if module not in before:
@@ -41,13 +43,13 @@ def tell_of_aliases(before: Collection[str]) -> None:
 
 
 class PatchSet:
-    """Attributes that were replaced; `undo` restores those that nobody has replaced since."""
+    """Replaced attributes; `undo` restores those that were not replaced again since."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def swap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        """Replace `owner.name` by what `around` makes of it; a missing one is passed over."""
+        """Replace `owner.name` by what `around` returns for it; a missing attribute is skipped."""
         original = getattr(owner, name, None)
         if original is None:
             return
@@ -65,8 +67,8 @@ class PatchSet:
             for names, alias in aliased:
                 if names.get(alias) is ours:
                     names[alias] = original
-            # What somebody has wrapped since is left to them. A descriptor of ours may give
-            # out the original: what is asked for is what stands there.
+            # An attribute that other code has wrapped since is left unchanged. A descriptor of
+            # boundby may return the original, so the attribute itself is compared.
             if inspect.getattr_static(owner, name, None) is not ours:
                 return
             if inherited:
@@ -77,7 +79,7 @@ class PatchSet:
         self._undo.append(restore)
 
     def later(self, undo: Callable[[], None]) -> None:
-        """Something else to be undone."""
+        """Something else to undo."""
         self._undo.append(undo)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Hooks for the parts of a running program: its calls, backward passes, updates and steps.
 
-A watcher only observes. Step hooks are for what changes a program from outside, or compares what
-two runs of it compute: they get the values themselves.
+A watcher only observes. Step hooks also get the values: they change a program from outside, or
+compare the results of two runs.
 """
 
 from __future__ import annotations

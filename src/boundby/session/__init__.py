@@ -1,1 +1,1 @@
-"""A live run or a set of traces, from capture to diagnosis."""
+"""Sessions: a live run, trace files or saved runs, from capture to diagnosis."""

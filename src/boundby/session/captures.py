@@ -1,4 +1,4 @@
-"""Operators of graph replays, from a second trace of the same model that shows them."""
+"""Operators of replayed graphs, from a second trace of the same model that shows them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from boundby.model.observation import Observation
 if TYPE_CHECKING:
     from boundby.capture.torch.graph_replays import Recording
 
-# Notes on what the other trace has.
+# Notes on the other trace.
 _ANSWERED = ("operators-not-recorded", "no-shapes")
 
 
 def read_capture(path: Path) -> Recording:
-    """The operators of a trace's median step: run eagerly, or while its graphs were captured."""
+    """The operators of a trace's median step, run eagerly or captured."""
     from boundby.capture.torch.graph_replays import Recording, recording_of
 
     timeline = sources.observe(path)[0].timeline
@@ -34,7 +34,7 @@ def read_capture(path: Path) -> Recording:
 
 
 def with_capture(observation: Observation, capture: Recording) -> Observation:
-    """The observation with those operators behind the kernels of its replayed graphs."""
+    """The observation with those operators assigned to the kernels of its replayed graphs."""
     from boundby.capture.torch.graph_replays import attach_operators
 
     timeline = observation.timeline

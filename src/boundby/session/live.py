@@ -1,4 +1,4 @@
-"""Diagnosing from Python: a callable, or the steps of one's own loop."""
+"""Diagnosis from Python: of a callable, or of the steps of the caller's own loop."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.observation import Observation
 from boundby.model.progress import Progress, show_progress
 
-# A quick look takes some seconds; a rank that waits longer for another's takes its own.
+# A quick measurement takes some seconds; a rank that waits longer for another's measures itself.
 _PATIENCE_S = 60.0
 
 
 class Watch:
-    """An observed loop: call `step()` at the end of each step; `diagnosis` when it is over."""
+    """An observed loop: call `step()` at the end of each step; `diagnosis` is available after the
+    loop."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Watch:
         self._recorder = recorder
         self._machine = machine
         self._guard = guard
-        # Holds the trace, for as long as a diagnosis may be asked for.
+        # Contains the trace, which a later diagnosis may need.
         self._folder = folder
         self._capture: LiveCapture | None = None
         self._diagnosis: Diagnosis | None = None
@@ -54,10 +55,10 @@ class Watch:
         self._failure: Failure | None = None
 
     def step(self, result: object = None) -> None:
-        """A step of the loop ends here.
+        """Mark the end of a step of the loop.
 
-        `result`: what it computed, so that its end on the device is known where no function of
-        the step can be watched.
+        `result`: what the step computed, so that its end on the device is known even if none of its
+        functions can be watched.
         """
         self._guard.do(self._end_step, result)
 
@@ -68,12 +69,13 @@ class Watch:
 
     @property
     def done(self) -> bool:
-        """Whether enough steps were seen: more of them would not be looked at."""
+        """Whether enough steps were measured: further ones are ignored."""
         return self._recorder.windows.window is Window.DONE or self._failure is not None
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Of all steps, or of those before an exception; why there is none, as an error."""
+        """The diagnosis of all steps, or of those before an exception; an error with the reason if
+        there is none."""
         if self._diagnosis is None and self._problem is None:
             if self._capture is None:
                 raise BoundbyError("the diagnosis is made when the `with` block ends")
@@ -89,11 +91,11 @@ class Watch:
         return self._diagnosis
 
     def end(self) -> None:
-        """The loop is over, or has failed: what was seen of it is what there is."""
+        """The loop has ended or failed: take what was captured."""
         self._capture = self._recorder.capture()
 
     def fail(self, error: Exception) -> None:
-        """Something of ours has raised in the loop, which goes on, unwatched."""
+        """Code of boundby has raised in the loop: stop watching, let the loop continue."""
         errors = [error, *self._recorder.give_up(count_on=False)]
         self._failure = failure_of(stopped_after(self._recorder.windows.steps), errors)
         _warn_of(self._failure)
@@ -146,7 +148,7 @@ def watch(
     try:
         watching.diagnosis  # noqa: B018 - made here, where a wait is expected
     except BoundbyError as error:
-        # The loop itself is fine, and what it has computed is not lost for want of a diagnosis.
+        # The loop itself is fine: do not lose its results because the diagnosis failed.
         _warn(str(error))
 
 
@@ -157,6 +159,21 @@ def _watching(
     if uses_jax(values):
         return _watching_jax(plan, machine)
     return _watching_torch(plan, machine)
+
+
+@contextlib.contextmanager
+def _ending(watching: Watch, guard: Guard, hooks: Hooks | JaxHooks) -> Iterator[None]:
+    """Take the capture at the end of the loop, and remove the hooks."""
+    try:
+        yield
+    except BaseException:
+        guard.do(watching.end)
+        raise
+    else:
+        watching.end()
+    finally:
+        hooks.watcher = None
+        hooks.remove()
 
 
 @contextlib.contextmanager
@@ -181,18 +198,10 @@ def _watching_jax(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
         guard=guard,
     )
     watching = Watch(recorder, machine, guard, folder)
-    hooks.install(jax)
-    hooks.watcher = recorder
-    try:
+    with _ending(watching, guard, hooks):
+        hooks.install(jax)
+        hooks.watcher = recorder
         yield watching
-    except BaseException:
-        guard.do(watching.end)
-        raise
-    else:
-        watching.end()
-    finally:
-        hooks.watcher = None
-        hooks.remove()
 
 
 @contextlib.contextmanager
@@ -217,18 +226,11 @@ def _watching_torch(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
         guard=guard,
     )
     watching = Watch(recorder, machine, guard, folder)
-    hooks.install(torch)
-    hooks.watcher = recorder
-    hooks.graphs = recorder.graphs
-    try:
+    with _ending(watching, guard, hooks):
+        hooks.install(torch)
+        hooks.watcher = recorder
+        hooks.graphs = recorder.graphs
         yield watching
-    except BaseException:
-        guard.do(watching.end)
-        raise
-    else:
-        watching.end()
-    finally:
-        hooks.remove()
 
 
 def diagnose(
@@ -256,11 +258,11 @@ def machine(
     threads: int | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Machine:
-    """The roofs of a device: the saved ones, or measured now, which takes some seconds to minutes.
+    """The roofs of a device: the saved ones, or measured now, which takes seconds to minutes.
 
-    `device` as torch calls it; the accelerator, or else the CPU, where it is not named. `quick`
-    measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
-    roofs exist and cannot be used; left out, that is a warning.
+    `device` as torch names it; default: the accelerator, otherwise the CPU. `quick` measures in
+    under ten seconds, with a wider error. `notice` gets one line if saved roofs exist and cannot be
+    used; default: a warning.
     """
     with random_state_kept(), show_progress("measuring") as progress:
         return roofs.obtain(
@@ -282,7 +284,7 @@ def machine_of(
 ) -> Machine:
     """The roofs of the device that the step ran on: the saved ones, or measured quickly now.
 
-    `measured_elsewhere`: another rank on this machine is taking that look; wait for it to save.
+    `measured_elsewhere`: another rank on this machine is measuring; wait for it to save.
     """
     device = _device_of(observation)
     identity = roofs.identify(device) if "torch" in sys.modules else None
@@ -307,7 +309,7 @@ def timer_of(
 ) -> Iterator[Timer | None]:
     """Benchmarks single operators on the device that the step ran on; None if it is not here.
 
-    Another machine's roofs, given by hand, are not to be mixed with this one's times.
+    Also None with roofs of another machine: its times and this machine's must not be mixed.
     """
     device = _device_of(observation)
     if "torch" not in sys.modules or roofs.identify(device).name != machine.device:
@@ -320,14 +322,14 @@ def timer_of(
             try:
                 return operators(op_benchmarks)
             except BoundbyError:
-                # The roofs stand in: a prediction is wider then, not missing.
+                # The prediction then follows from the roofs: wider, not missing.
                 return {}
 
         yield timer
 
 
 def _device_of(observation: Observation) -> str:
-    """The device as torch calls it."""
+    """The device as torch names it."""
     index = observation.device.index
     return "cpu" if index is None else f"cuda:{index}"
 

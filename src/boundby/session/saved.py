@@ -1,4 +1,4 @@
-"""What `boundby run --out` keeps of a run, so that it can be analysed again without the machine."""
+"""What `boundby run --out` saves of a run, to be analysed again without the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OperatorTimes(Record, frozen=True, kw_only=True):
 
 
 class RecordingTimer:
-    """A timer that remembers what it measured."""
+    """A timer that records what it measured."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
@@ -39,7 +39,7 @@ class RecordingTimer:
 def save(
     folder: Path, observation: Observation, machine: Machine, timer: RecordingTimer | None
 ) -> None:
-    """The observation, with the machine and the operators' times beside it."""
+    """Save the observation, with the machine and the operators' times beside it."""
     write_observation(observation, folder / FILE_NAME)
     store.write(machine, folder / _MACHINE)
     if timer is not None:
@@ -47,13 +47,13 @@ def save(
         store.write(times, folder / _OPERATORS)
 
 
-def machine_beside(path: Path) -> Machine | None:
+def saved_machine(path: Path) -> Machine | None:
     """The machine that was saved with an observation."""
     file = path.parent / _MACHINE
     return cache.read(file) if file.exists() else None
 
 
-def timer_beside(path: Path) -> Timer | None:
+def saved_timer(path: Path) -> Timer | None:
     """The operators' times that were saved with an observation, as a timer."""
     file = path.parent / _OPERATORS
     if not file.exists():

@@ -1,4 +1,4 @@
-"""A job of many ranks: each rank's diagnosis, and what the ranks cost each other."""
+"""Jobs of many ranks: each rank's diagnosis, and the time that ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import msgspec
 from boundby.capture import remote, sources
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
-from boundby.model.diagnosis import Diagnosis, RankRow
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 from boundby.model.observation_file import FILE_NAME
+from boundby.model.rows import RankRow
 from boundby.model.weights import ModelWeights
 from boundby.session import saved
 from boundby.session.captures import read_capture, with_capture
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """What one rank's file gave: its diagnosis and its collectives in order, or a problem."""
+    """One rank's file: its diagnosis and its collectives in order, or a problem."""
 
     path: str
     rank: int | None = None
@@ -41,8 +42,8 @@ _SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a file in a folder is a trace, or should be one. Beside a saved observation lies the
-    trace that it was made from."""
+    """Whether a file in a folder is, or should be, a trace to read. The trace beside a saved
+    observation is not."""
     if not path.is_file() or store.is_saved(path):
         return False
     if (path.parent / FILE_NAME).exists():
@@ -51,7 +52,7 @@ def _is_meant(path: Path) -> bool:
 
 
 def find_traces(places: Sequence[str | Path]) -> list[Path]:
-    """The trace files meant: files as given, URLs copied, folders searched."""
+    """The trace files to read: files as given, URLs downloaded, folders searched."""
     found: list[Path] = []
     for given in places:
         if remote.is_remote(str(given)):
@@ -76,14 +77,14 @@ def read_member(
     weights: ModelWeights | None = None,
     capture: Recording | None = None,
 ) -> list[Member]:
-    """The ranks in a file, read and diagnosed; a broken file does not lose the others."""
+    """The ranks in a file, read and diagnosed; a broken file does not affect the others."""
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
         if capture is not None:
             observations = [with_capture(one, capture) for one in observations]
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
-            machine, timer = saved.machine_beside(path), saved.timer_beside(path)
+            machine, timer = saved.saved_machine(path), saved.saved_timer(path)
         names = _names(path, observations)
         return [
             _member(name, observation, machine, timer, weights)
@@ -94,7 +95,7 @@ def read_member(
 
 
 def _names(path: Path, observations: Sequence[Observation]) -> list[str]:
-    """A name for each observation of a file; an archive's are those of its members."""
+    """A name for each observation of a file; those of an archive are its members' names."""
     if len(observations) == 1:
         return [str(path)]
     names = [observation.target or str(path) for observation in observations]
@@ -150,7 +151,7 @@ def read_members(
 
 
 def _result(done: Future[list[Member]], path: Path) -> list[Member]:
-    """What a process brought back; one that was killed (for memory, say) loses only its file."""
+    """The result of a process; one that was killed (for memory, say) loses only its own file."""
     from concurrent.futures.process import BrokenProcessPool
 
     try:
@@ -161,7 +162,7 @@ def _result(done: Future[list[Member]], path: Path) -> list[Member]:
 
 
 def combine(members: Sequence[Member]) -> Diagnosis:
-    """The job: the slowest rank's diagnosis, with one row for each rank."""
+    """The job: the slowest rank's diagnosis, with one row per rank."""
     sound = [member for member in members if member.diagnosis is not None]
     if not sound:
         raise BoundbyError(members[0].problem or "no rank could be read")
@@ -219,7 +220,7 @@ def diagnose_traces(
     weights: ModelWeights | None = None,
     capture: Path | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the one rank in these files, or of the job that they are the ranks of.
+    """The diagnosis of the one rank in these files, or of the job whose ranks they are.
 
     `weights` are those of the model, for the limit of a decode step; `capture` is a trace that
     shows the operators of replayed graphs.
@@ -250,10 +251,10 @@ def _collective_times(timeline: Timeline | None) -> list[float]:
 
 
 def _waiting(members: Sequence[Member]) -> dict[str, float]:
-    """Time each rank spent in collectives waiting for later ranks.
+    """The time each rank spent in collectives waiting for later ranks.
 
-    A collective ends for all at once: on the rank that comes last it takes as long as the
-    transfer, on the others longer by the wait. Ranks' clocks differ, durations do not.
+    A collective ends for all ranks at once: on the last rank it takes as long as the transfer, on
+    the others longer by the wait. Ranks' clocks differ, durations do not.
     """
     counts = {len(member.collectives) for member in members}
     if len(members) < 2 or len(counts) != 1 or counts == {0}:
@@ -263,7 +264,7 @@ def _waiting(members: Sequence[Member]) -> dict[str, float]:
 
 
 def _slowest(members: Sequence[Member], waits: dict[str, float]) -> Member:
-    """The rank the others wait for; without collectives to tell, the one with the longest step."""
+    """The rank the others wait for; without collectives, the one with the longest step."""
     if waits:
         return min(members, key=lambda member: waits[member.path])
     return max(members, key=lambda m: m.diagnosis.step.wall_ns if m.diagnosis else 0.0)

@@ -1,4 +1,5 @@
-"""One step as a model that can be changed and simulated, and what several faults share of it."""
+"""A step as a model that can be edited and simulated, and what several faults need to know about
+it."""
 
 import sys
 

@@ -1,6 +1,7 @@
-"""How a step's kernels grow with the batch: activations do, weights and their gradients do not.
+"""How a step's operations grow with the batch: activations grow, weights and their gradients do
+not.
 
-The machine's curves give how much closer to the roof larger kernels run.
+The machine's curves say how much closer to the roofline larger kernels run.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from boundby.step.sample_loops import find_sample_loops, holds_samples
 
 
 class Growth(NamedTuple):
-    """How kernels, and the script between them, grow with the batch."""
+    """How operations, and the script's own Python, grow with the batch."""
 
-    between: float  # the machine's curves (0) and proportion to the batch (1)
-    script: float | None  # the share of the script's own Python that grows; None: what is likely
+    between: float  # interpolates: 0 is by the machine's curves, 1 in proportion to the batch
+    script: float | None  # the share of the script's own Python that grows; None: the likely share
 
 
 SLOW = Growth(BATCH_GROWTH.high, 1.0)
@@ -33,7 +34,7 @@ AS_THE_CURVES = Growth(0.0, 0.0)
 
 
 def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
-    """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
+    """The time of each operation with a `factor` times larger batch."""
     ratios = _ratios_with(step, factor)
     shortest = step.machine.overheads.shortest_kernel_ns or 0.0
     times = {}
@@ -41,7 +42,7 @@ def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
     for index, record in enumerate(step.op_records):
         one_sample = index in looped and not holds_samples(step, index)
         if one_sample or step.is_for_data(record):
-            times[index] = factor * record.ns  # it is called for each
+            times[index] = factor * record.ns  # it is called once per sample
             continue
         calls = factor if index in looped else 1
         curve, most = ratios[index]
@@ -52,7 +53,7 @@ def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
 
 
 def _ratios_with(step: StepView, factor: int) -> list[tuple[float, float]]:
-    """For each piece of work how much longer it takes with so many times the batch."""
+    """For each operation, how much longer it takes with a `factor` times larger batch."""
     known = step.memoised(_known_ratios)
     if factor not in known:
         constant = _constant_bytes(step)
@@ -68,9 +69,9 @@ def _known_ratios(_: StepView) -> dict[int, list[tuple[float, float]]]:
 
 
 def _ratios(step: StepView, record: OpRecord, factor: int, constant: float) -> tuple[float, float]:
-    """How much longer a piece of work takes: by the machine's curves, and at most.
+    """How much longer an operation takes: by the machine's curves, and at most.
 
-    Larger kernels run nearer to the roof: the curves say by how much.
+    Larger kernels run closer to the roofline: the curves say by how much.
     """
     if record.phase == Phase.OPTIMIZER or record.ns <= 0:
         return 1.0, 1.0
@@ -81,7 +82,7 @@ def _ratios(step: StepView, record: OpRecord, factor: int, constant: float) -> t
     if constant >= cost.bytes:
         return 1.0, 1.0
     if step.device == "cpu" and record.name.partition("::")[2] in BATCHED_PRODUCTS:
-        return times, times  # more products, and none of them larger
+        return times, times  # more products, none of them larger
     grown = cost.bytes * factor - constant * (factor - 1)
     if record.bound == "compute":
         unit = max(cost.flops, key=lambda name: cost.flops[name])
@@ -95,7 +96,7 @@ def _ratios(step: StepView, record: OpRecord, factor: int, constant: float) -> t
 
 
 def _constant_bytes(step: StepView) -> list[float]:
-    """For each piece of work, the bytes that do not grow: weights it reads, gradients it makes."""
+    """For each operation, the bytes that do not grow: weights it reads, gradients it makes."""
     flow = step.flow
     if flow is None:
         return [_weights_by_place(step, record) for record in step.op_records]
@@ -113,7 +114,7 @@ def _constant_bytes(step: StepView) -> list[float]:
 
 
 def _weights_by_place(step: StepView, record: OpRecord) -> float:
-    """Where memory was not recorded: the smaller operand of a product."""
+    """Weights if memory was not recorded: the smaller operand of each product."""
     call = step.call(record)
     if call is None or record.op_class != "contraction" or len(call.tensors) < 2:
         return 0.0

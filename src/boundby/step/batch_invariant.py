@@ -1,4 +1,4 @@
-"""Which of a step's values are weights: of one size whatever the batch."""
+"""Finds the values of a step whose size does not depend on the batch: weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boundby.step.dataflow import OUTSIDE, Flow, Value
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 
-# Samples come first and weights second.
+# Arguments: samples first, weights second.
 _PRODUCTS = (
     "mm",
     "linear",
@@ -25,10 +25,10 @@ _PRODUCTS = (
     "_mkl_linear",
     "_linear_pointwise",
 )
-# What is added comes before them.
+# Added values come before the matrices.
 _ADDED_TO = ("addmm", "addmm_", "_addmm_activation")
 BATCHED_PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2), "baddbmm_": (1, 2)}
-# The matrix comes before the vector, and a table before the indices into it.
+# The matrix comes before the vector, and a table before its indices.
 _REVERSED = {
     "mv": (1, 0),
     "addmv": (2, 1),
@@ -37,14 +37,14 @@ _REVERSED = {
     "_embedding_bag": (1, 0),
     "_embedding_bag_forward_only": (1, 0),
 }
-# Weights are matrices and vectors beside sequences and states of one axis more; oneDNN's layer has
-# four of them, and its states are matrices too.
+# The dimensions of weights beside those of sequences and states, which have one more; oneDNN's
+# layer has four weights, and its states have as many dimensions as they.
 _RECURRENT = {"_cudnn_rnn": None, "miopen_rnn": None, "mkldnn_rnn_layer": 4}
-# What these write is as large as all that they read.
+# Their output is as large as all of their inputs together.
 _HANDED_ON = ("::copy_", "::add_")
 _SET = ("::fill_", "::zero_")
-# What is more than so many times as large as all that it is made of is broadcast, over samples most
-# likely, as a bias is where a CPU's product adds to it; the widest cast is of a byte to four.
+# A value more than this many times as large as all its inputs is broadcast, most likely over
+# samples, as a bias is. Casts widen at most 4 times, from one byte to four.
 WIDEST_CAST = 4
 _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_norm_elemt")
 
@@ -52,10 +52,10 @@ Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def weights_of(step: StepView, flow: Flow) -> set[int]:
-    """Values from before the step that it updates, or that stand where operators take weights.
+    """Values from before the step that it updates, or that are used where operators take weights.
 
-    A cast of a weight stands there for it. What is multiplied as samples anywhere, itself or in
-    what was made of it, is none, whatever else it does: features are multiplied with themselves.
+    A cast of a weight counts as the weight. A value that is used as samples anywhere, itself or
+    through values made of it, is not a weight.
     """
     updated = {
         value
@@ -72,7 +72,8 @@ def weights_of(step: StepView, flow: Flow) -> set[int]:
 
 
 def batch_invariant_values(step: StepView, flow: Flow) -> set[int]:
-    """The values that are of one size whatever the batch: weights, and what is made of them."""
+    """The values whose size does not depend on the batch: weights, and what is made of them
+    alone."""
     # A cast of a weight is as large as the weight.
     fixed = _made_of(flow, weights_of(step, flow), without=frozenset())
     for index in reversed(flow.order):
@@ -81,8 +82,8 @@ def batch_invariant_values(step: StepView, flow: Flow) -> set[int]:
             for value in flow.makes[index]
         ):
             continue
-        # As is a gradient before its cast, and each of those that are added up; and the zeros that
-        # an embedding's gradient starts from.
+        # So is a gradient before its cast, each of the gradients that are summed, and the zeros
+        # that an embedding's gradient starts from.
         handed_on = step.op_records[index].name.endswith(_HANDED_ON)
         fixed |= {
             value for value in flow.reads[index] if handed_on or is_set(step, flow.values[value])
@@ -99,7 +100,7 @@ def goes_to_optimizer(step: StepView, value: Value) -> bool:
 
 
 def _standing(step: StepView, flow: Flow, updated: set[int]) -> tuple[set[int], set[int], set[int]]:
-    """The values in places of samples and of weights, and the works that have such places."""
+    """The values used as samples and as weights, and the operations that have such arguments."""
     samples: set[int] = set()
     weights: set[int] = set()
     placed: set[int] = set()
@@ -111,7 +112,7 @@ def _standing(step: StepView, flow: Flow, updated: set[int]) -> tuple[set[int], 
             continue
         placed.add(index)
         first, second = (_given(flow, index, chosen) for chosen in places)
-        if not first & updated:  # a weight that is multiplied from the left
+        if not first & updated:  # a weight as the left operand
             samples |= first
             weights |= second
     return samples, weights, placed
@@ -124,7 +125,7 @@ def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
 
 
 def _places(record: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
-    """Where among its tensors an operator takes samples, and where weights; None if unknown."""
+    """Which arguments of an operator are samples, and which are weights; None if unknown."""
     name = record.name.partition("::")[2]
     vectors = tuple(at for at, tensor in enumerate(tensors) if len(tensor.shape) == 1)
     if name in _PRODUCTS:
@@ -134,7 +135,8 @@ def _places(record: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
     if name in BATCHED_PRODUCTS:
         first, second = BATCHED_PRODUCTS[name]
         strides = tensors[second].strides if len(tensors) > second else None
-        # Batched alike, both may hold samples, as in attention; one matrix for all is a weight.
+        # If both have a batch dimension, both may be samples, as in attention; one matrix for all
+        # samples is a weight.
         return (first,), ((second,) if strides and not strides[0] else ())
     if name in _REVERSED:
         first, second = _REVERSED[name]
@@ -150,14 +152,14 @@ def _places(record: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
 
 
 def _trace_back(flow: Flow, values: set[int], *, without: set[int]) -> None:
-    """Adds what the values were made of by anything but operators with places of their own."""
+    """Add what the values were made of, except by operators whose arguments are known by place."""
     for index in reversed(flow.order):
         if index not in without and any(value in values for value in flow.makes[index]):
             values.update(flow.reads[index])
 
 
 def _made_of(flow: Flow, values: set[int], *, without: Iterable[int]) -> set[int]:
-    """The values, and what is made of nothing but them and is not broadcast."""
+    """The values, and those made only of them and not broadcast."""
     found = set(values)
     excluded = set(without)
     for index in flow.order:

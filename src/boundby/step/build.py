@@ -1,4 +1,4 @@
-"""Where a step becomes a device step or a CPU step."""
+"""Builds the model of a step: of a device step or of a CPU step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_step_model(
     run: RunParts | None = None,
     observation: Observation | None = None,
 ) -> StepModel:
-    """A model of the step: of a device's where it has device events, else of a CPU's."""
+    """A device step if there are device events, else a CPU step."""
     if len(timeline.device):
         return DeviceStep(
             timeline,

@@ -1,9 +1,9 @@
-"""What a compiled step asks of its host: launches of generated kernels, calls of libraries, entry.
+"""Host time of a compiled step: launches of generated kernels, library calls, function entry.
 
-On an H200's host, in three models that train, a generated kernel took 22 to 27 us with all that
-goes with it: buffers, arguments, what is kept for the backward. In a small compiled function that
-trains it took 23 to 26 as well, in one without gradients 14. What lies between eager operators,
-views and nodes of autograd, is not there any more.
+Measured on the host of an H200, in three models that train: a generated kernel took 22 to 27 us
+with buffers, arguments and what is saved for backward; in a small compiled training function 23 to
+26 us, in one without gradients 14 us. Time between eager operators, views and autograd nodes is
+gone.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from boundby.step.model import StepView
 from boundby.step.user_python import kept
 
 Floats = npt.NDArray[np.float64]
-# Going into a compiled forward, and into its backward, takes the host as long as so many launches,
-# and for each parameter so many more: guards, what is kept for the backward, gradients handed over.
-# Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches. Where the graph
-# breaks there is one function more to go into.
+# Entering a compiled forward and its backward takes the host as long as this many launches, plus
+# this many for each parameter: guards, saved tensors, returned gradients. Measured with 2 to 64
+# parameters on a CPU, in units of an eager backward's launches. Each graph break adds one function
+# to enter.
 _ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
 _HANDED_OVER = "AccumulateGrad"
 
 
 def launch_costs(step: StepView) -> tuple[float, float, float]:
-    """Host time for one launch of a compiled kernel: the worst, the expected, the best.
+    """Host time for one launch of a compiled kernel: worst, expected, best.
 
-    In a step that trains, what it took in a small one that did when the machine was measured, at
-    this host's pace. (How long the step's own operators take does not tell: they differ by more
-    from step to step.) Else what it takes on its own, as much longer as this step's eager operators
-    take inside it than on their own; at best it comes half way back from there.
+    In a training step, the launch time of a small training function when the machine was measured,
+    scaled to this host's speed. (The step's own operators do not tell: their times vary more from
+    step to step.) Otherwise its time alone, scaled by how much longer this step's eager operators
+    take inside the step than alone; at best, half of that increase.
     """
     overheads, launches = step.machine.overheads, step.launches
     if (launches.phase == Phase.BACKWARD).any():
@@ -55,9 +55,9 @@ def launch_costs(step: StepView) -> tuple[float, float, float]:
 
 
 def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Floats:
-    """Host time before each action, with forward and backward compiled and some work gone.
+    """Host time before each action, with forward and backward compiled and some operations removed.
 
-    They are launched kernel after kernel; the rest of the loop stays.
+    Their kernels are launched one after the other; the rest of the loop is unchanged.
     """
     launches = step.launches
     stays = kept(step).before_ns
@@ -85,22 +85,23 @@ def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Float
 
 
 def _libraries(step: StepView) -> Iterable[int]:
-    """Work that stays the call of a library."""
+    """Operations that remain library calls."""
     return (index for index in range(len(step.op_records)) if not is_fusible(step, index))
 
 
 def _marked(step: StepView, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
-    """The actions that belong to these works."""
+    """The actions that belong to these operations."""
     marked = np.zeros(len(step.launches.rows), np.bool_)
     marked[step.actions_of(list(op_records))] = True
     return marked
 
 
 def _eager_launch_ns(step: StepView) -> float | None:
-    """Of this step's backward, which runs without an interpreter, with all that lies between.
+    """Host time of an eager launch in this step's backward, which runs without an interpreter, with
+    all time between launches.
 
-    A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
-    launches from within one call say nothing of that.
+    Returning a gradient takes about as long as a launch. A recurrent layer's hundreds of launches
+    from one call are not typical and left out.
     """
     launches = step.launches
     if step.device == "cpu":
@@ -110,14 +111,14 @@ def _eager_launch_ns(step: StepView) -> float | None:
     inside, count = (
         (backward, _parameters(step)) if len(backward) else (launches.host_ns[launched], 0)
     )
-    # What another fix has taken away is not launched any more.
+    # Launches that another fix has removed do not count.
     launched_ops = int((inside > 0).sum())
     return float(inside.sum()) / (launched_ops + count) if launched_ops else None
 
 
 def _operator_ns(step: StepView) -> float | None:
-    """What a simple eager operator takes the host inside this step: of one launch, in backward
-    where there is one."""
+    """Host time of a simple eager operator with one launch in this step; in backward, if there is
+    one."""
     launches = step.launches
     if step.device == "cpu":
         return None
@@ -133,8 +134,8 @@ def _operator_ns(step: StepView) -> float | None:
 class _Operators:
     """The outermost operators that a step's actions belong to.
 
-    `own_ns`: of the host's time for each action, and after it, what its operator takes; what
-    calls the operator may go. `first`: it is its operator's first; `alone`: the only one.
+    `own_ns`: the part of the host time before and after each action that its operator takes; its
+    caller may be removed. `first`: it is its operator's first action; `alone`: its only one.
     """
 
     own_ns: Floats
@@ -148,10 +149,10 @@ class _Operators:
         ends = host.start_ns + host.duration_ns
         ended = ends[launches.rows]
         before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
-        # From the profiler's clock to the clean one.
+        # From profiled to clean time.
         pace = launches.host_ns / np.maximum(ended - before, 1)
         inside = np.clip(ended - np.maximum(host.start_ns[outer], before), 0, None)
-        # After its last launch an operator tidies up, before the next action's end.
+        # After its last launch an operator takes time until it ends, before the next action.
         another = outer[1:] != outer[:-1]
         first, last = np.append(True, another), np.append(another, False)
         after = np.where(last, np.minimum(ends[outer], np.append(ended[1:], 0)) - ended, 0)
@@ -160,7 +161,7 @@ class _Operators:
 
 
 def _outermost(step: StepView) -> npt.NDArray[np.int64]:
-    """The row of the outermost operator around each action, or the action's own."""
+    """The row of the outermost operator around each action, or the action's own row."""
     launches, timeline = step.launches, step.timeline
     host = timeline.host
     named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
@@ -175,9 +176,9 @@ def _outermost(step: StepView) -> npt.NDArray[np.int64]:
 
 
 def _parameters(step: StepView) -> int:
-    """How many gradients the step hands over."""
+    """The number of gradients that backward returns."""
     names = step.timeline.names
     handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
-    # The engine's own row, and the node's inside it.
+    # The autograd engine's row, and the node's row inside it.
     engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
     return int((handed & engine)[step.timeline.host.name].sum())

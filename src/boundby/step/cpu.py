@@ -1,4 +1,4 @@
-"""A step on a CPU: one thread executes operator after operator, so their times add up."""
+"""A step on a CPU: one thread runs operator after operator, so their times add up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boundby.step.simulator import LaunchSequence
 
 
 class CpuStep(StepModel):
-    """Nothing runs beside the host: whatever is saved anywhere is saved of the step."""
+    """Nothing overlaps with the host: every saving shortens the step."""
 
     device = "cpu"
     # Caches, clocks and memory of a CPU differ more between a step and a benchmark: assumed to be
@@ -30,7 +30,7 @@ class CpuStep(StepModel):
         in_phases_ns: float | None = None,
         **known: Any,
     ) -> None:
-        """`in_phases_ns`: the time of other steps that were timed phase by phase."""
+        """`in_phases_ns`: the time of the steps that were timed phase by phase."""
         super().__init__(
             timeline,
             machine,

@@ -1,8 +1,9 @@
-"""The work of a step on a CPU, where there are no kernel events: operators are timed themselves.
+"""The operations of a step on a CPU, where there are no kernel events: operators are timed
+themselves.
 
-An operator's overhead is at most what an eager operator costs; profiler cost is taken off per
-event. It is known well: on a CPU nothing overlaps, so a profiled step is longer than a clean one
-by the profiler's cost and nothing else.
+An operator's overhead is at most the cost of an eager operator call. Profiler overhead is
+subtracted per event; it is known well, because on a CPU nothing overlaps, and a profiled step is
+longer than a clean one by that overhead alone.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ from boundby.step.nesting import Mask, nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
 from boundby.step.profiler_overhead import ProfilerOverhead
 
-# What compiled code does before it runs any: finding itself, and checking what it was given. A
-# compiled region's own time is not among them: where its generated kernels leave no events, that
-# is theirs.
+# What compiled code does before it runs: finding itself and checking its guards. The own time of a
+# compiled region is not included: if its generated kernels leave no events, it is their time.
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 
 _GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
 _NAMELESS = "<built-in function kernel>"
-# Smaller tensors find memory that others have left.
+# Smaller tensors reuse memory that others have freed.
 _MAPPED = 128 << 10
 _PAGE = 4096
 
 
 class DispatchCost(NamedTuple):
-    """What asking for work took: of each row that was counted as work, and of all with a cost."""
+    """Dispatch time: of each row that counts as an operation, and of all operations with a cost."""
 
     counted: Mask
     ns: npt.NDArray[np.float64]
@@ -42,14 +42,14 @@ class DispatchCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraPages:
-    """Memory that the system handed out in a profiled step, more than in clean ones."""
+    """Memory pages that the operating system gave to a profiled step, more than to clean ones."""
 
     count: float
     each_ns: float
 
 
 class Operators:
-    """A step's calls with what they cost, and which of them do work themselves."""
+    """A step's calls with their costs, and which of them do work themselves."""
 
     def __init__(self, timeline: Timeline, machine: Machine) -> None:
         self.timeline, self.machine = timeline, machine
@@ -57,8 +57,8 @@ class Operators:
         self.working = _working(timeline, self.costed)
 
     def paged_ns(self, pages: ExtraPages | None) -> npt.NDArray[np.float64]:
-        """What fresh memory cost each row: by the large tensors that it makes, as far as those can
-        have been all fresh. The rest is the profiler's own."""
+        """The cost of fresh memory in each row: for the large tensors that it makes, as far as all
+        of them can be fresh. Other page faults are the profiler's."""
         host, names = self.timeline.host, self.timeline.names
         made = np.zeros(len(host))
         for row in np.flatnonzero(self.working) if pages else ():
@@ -78,7 +78,7 @@ def cpu_work(
     dilation: ProfilerOverhead,
     paged_ns: npt.NDArray[np.float64],
 ) -> tuple[list[OpRecord], DispatchCost]:
-    """One `OpRecord` per operator call that does something itself, and their overhead."""
+    """One `OpRecord` per operator call that does work itself, and their overhead."""
     timeline, machine = operators.timeline, operators.machine
     costed, works_itself = operators.costed, operators.working
     host = timeline.host
@@ -112,23 +112,23 @@ def cpu_work(
             work.cost = cost
             work.floor_ns = machine.floor(cost)
             work.op_class = costs.op_class(work.name) or "unknown"
-            # What takes less time than asking for it is overhead, and too short to compare.
+            # An operation shorter than its dispatch is overhead, and too short to compare.
             is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
             work.bound = "small" if is_small else bound_of(machine, cost, 1)
             if work.op_class == "communication":
                 work.bound, work.floor_ns = (
                     "network",
                     None,
-                )  # the memory's roof is not the network's
+                )  # the memory roof does not apply to the network
         op_records.append(work)
     _hide_background(op_records, timeline)
     return op_records, DispatchCost(counted, asking, float(asking[works_itself].sum()))
 
 
 def _hide_background(op_records: list[OpRecord], timeline: Timeline) -> None:
-    """A collective on a thread of its own costs what nothing else is doing meanwhile.
+    """Give a collective on its own thread the time in which nothing else runs.
 
-    The thread that asked for it waits in an operator of the same time: `c10d::allreduce_` there,
+    The thread that called it waits in an operator of the same time: `c10d::allreduce_` there,
     `gloo:all_reduce` here.
     """
     host = timeline.host
@@ -146,12 +146,13 @@ def _hide_background(op_records: list[OpRecord], timeline: Timeline) -> None:
 
 
 def _working(timeline: Timeline, costed: Costs) -> Mask:
-    """Rows that do work themselves, and have not handed it on to operators inside them."""
+    """Rows that do work themselves instead of calling operators that do."""
     host = timeline.host
     parent = host.parent
     flops, moved = np.zeros(len(host)), np.zeros(len(host))
     working = np.zeros(len(host), np.bool_)
-    # Inner rows come after the rows around them: from the end, each finds its inside complete.
+    # Inner rows come after the rows around them: going backwards, each row's inner rows are
+    # complete.
     for row in range(len(host) - 1, -1, -1):
         call = int(host.call[row])
         cost = costed.of_call[call] if call >= 0 and costed.is_costed[call] else None
@@ -169,9 +170,9 @@ def _working(timeline: Timeline, costed: Costs) -> Mask:
 
 
 def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
-    """Operators that nothing costs, outside everything that is: those known to work, and leaves.
+    """Operators without a known cost, outside of any with one: those known to do work, and leaves.
 
-    A wrapper without a formula that calls other operators does nothing itself.
+    A wrapper without a formula that calls other operators does no work itself.
     """
     host = timeline.host
     operator = host.kind == HostKind.OP
@@ -189,9 +190,9 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
 
 
 def _calling_generated(timeline: Timeline) -> Mask:
-    """What is around generated code whose kernels were seen, or that has none: it only calls.
+    """Rows around generated code whose kernels were recorded, or that has none: they only call.
 
-    Where Python's own calls were recorded, so were those of kernels; some may have no name.
+    If calls of Python functions were recorded, so were calls of kernels; some may have no name.
     """
     host = timeline.host
 
@@ -206,7 +207,7 @@ def _calling_generated(timeline: Timeline) -> Mask:
 
 
 def _around(parent: npt.NDArray[np.int32], inner: Mask) -> Mask:
-    """The rows around some."""
+    """The rows around some rows."""
     around = np.zeros(len(parent), np.bool_)
     rows = np.flatnonzero(inner)
     while len(rows):
@@ -217,7 +218,7 @@ def _around(parent: npt.NDArray[np.int32], inner: Mask) -> Mask:
 
 
 def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[np.float64]:
-    """Durations less those of counted rows inside."""
+    """Durations minus those of counted rows inside."""
     host = timeline.host
     rows = np.flatnonzero(counted)
     outer = np.where(host.parent[rows] >= 0, within[host.parent[rows]], -1)
@@ -228,7 +229,7 @@ def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[n
 
 
 def _observed(within: Ints, dilation: ProfilerOverhead) -> npt.NDArray[np.float64]:
-    """What the events in each counted row, itself included, cost the profiler."""
+    """The profiler overhead of the events in each counted row, itself included."""
     cost = np.zeros(len(within))
     np.add.at(cost, within[within >= 0], dilation.event_ns[within >= 0])
     return cost

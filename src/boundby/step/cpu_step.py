@@ -1,4 +1,5 @@
-"""A step on a CPU at the pace of the clean ones, which carry no profiler and may wait otherwise."""
+"""A step on a CPU at the speed of the clean steps, which run without a profiler and may wait
+otherwise."""
 
 from __future__ import annotations
 
@@ -19,23 +20,24 @@ from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.profiler_overhead import find_profiler_overhead
 
-# With less of its time on a core than this, what the profiled step ran for is a small difference of
-# two large numbers, one of which also counts waiting outside of the step; it may come out as zero.
+# With a smaller share of CPU time than this, the run time of the profiled step is a small
+# difference of two large numbers, one of which also includes waiting outside of the step; it may be
+# zero.
 _LEAST_ON_CORE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuWait:
-    """How long a step stood ready without a core that it could have run on."""
+    """How long a step was runnable but waited for a CPU core."""
 
     clean_ns: float
     profiled_ns: float
 
 
-class CpuStep(NamedTuple):
-    """What a step does, at the clean steps' pace. `dispatch_ns`: what asking for its work took;
-    `waits`: for data, and for a core where that is known; `spent`: the lines at which there was no
-    work; `scaled`: by what all of it was scaled down."""
+class CpuStepParts(NamedTuple):
+    """The operations of a step at the speed of clean steps. `dispatch_ns`: time to call operators;
+    `waits`: for data, and for a core if known; `spent`: time without operations, by line; `scaled`:
+    the factor by which everything was scaled down."""
 
     op_records: list[OpRecord]
     dispatch_ns: float
@@ -44,7 +46,7 @@ class CpuStep(NamedTuple):
     scaled: float
 
 
-def cpu_step(
+def cpu_step_parts(
     timeline: Timeline,
     machine: Machine,
     precision: Precision,
@@ -55,16 +57,17 @@ def cpu_step(
     data_ns: float | None,
     cpu_wait: CpuWait | None,
     fresh_pages: ExtraPages | None,
-) -> CpuStep:
-    """The profiled step without what only it paid for: the profiler, memory, waiting."""
-    # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
+) -> CpuStepParts:
+    """The profiled step without what clean steps do not have: profiler overhead, fresh memory,
+    other waits."""
+    # Without waits for data or for a core, clean and profiled time are of the step itself.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
     lost = cpu_wait or CpuWait(clean_ns=0.0, profiled_ns=0.0)
     clean = max(0.0, wall_ns - (data_ns or 0.0) - lost.clean_ns)
     profiled = max(1.0, timeline.wall_ns - waited)
     on_core = 1 - lost.profiled_ns / profiled
     if on_core < _LEAST_ON_CORE:
-        # As much as the clean steps, of which there are more.
+        # Use the share of the clean steps, of which there are more.
         on_core = max(_LEAST_ON_CORE, clean / max(1.0, wall_ns - (data_ns or 0.0)))
     own = _without_waiting(phases, (data_ns or 0.0) / wall_ns)
     as_profiled = clean / on_core
@@ -90,20 +93,20 @@ def cpu_step(
         work.exposed_ns *= slower
     data = slower * spent.total("data")
     if data_ns is not None:
-        # Where a batch is made by operators, those have their own time.
+        # If operators make the batch, they have their own time.
         data = max(0.0, data_ns - _work_for_data(timeline, op_records))
     waits = {"data": data} | ({CPU_WAIT: cpu_wait.clean_ns} if cpu_wait else {})
-    return CpuStep(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
+    return CpuStepParts(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:
-    """The phases of a step of which a share is waiting for batches, between the others."""
+    """The phases of a step without their waits for batches, a share of the step."""
     other = phases.get("other", 0.0) - share * sum(phases.values())
     return {**phases, "other": max(0.0, other)} if share else dict(phases)
 
 
 def _work_for_data(timeline: Timeline, op_records: Sequence[OpRecord]) -> float:
-    """Of the work, what is done inside a loader that makes its batches itself."""
+    """The time of operations inside a loader that makes its batches itself."""
     host = timeline.host
     loads = np.append(nearest(host.parent, host.kind == HostKind.DATA) >= 0, False)
     return sum(work.exposed_ns for work in op_records if loads[work.row])

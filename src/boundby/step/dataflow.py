@@ -1,7 +1,7 @@
-"""Who makes what for whom: the values that pass from one piece of work to another.
+"""Which operation makes the values that another one reads.
 
-A value is what lies in one piece of memory from the moment an operator writes it until another
-overwrites it. With the addresses that the process itself knows, makers and readers are certain.
+A value is the content of a piece of memory from the time an operator writes it until another
+overwrites it. The addresses are those of the process itself, so makers and readers are certain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from boundby.step.op_record import OpRecord
 OUTSIDE = -1  # the maker of values from before the step
 # Operators that write their first argument without reading it.
 _OVERWRITING = ("::copy_", "::fill_", "::zero_")
-# Products that may be told where to write, as compiled code does: after so many tensors.
+# Products with an optional output tensor, as compiled code uses: after this many tensors.
 _OUT_AT = {
     "aten::mm": 2,
     "aten::bmm": 2,
@@ -28,7 +28,7 @@ _OUT_AT = {
     "aten::addmm": 3,
     "aten::baddbmm": 3,
 }
-# What Inductor calls kernels on a GPU that hand numbers on, in another dtype or order, no more.
+# Inductor's names for GPU kernels that only copy numbers, in another dtype or order.
 _COPYING = re.compile(
     r"triton_poi_fused_((_to_copy|_unsafe_view|clone|expand|permute|t|transpose|view)_)+\d+"
 )
@@ -36,7 +36,7 @@ _COPYING = re.compile(
 
 @dataclass(slots=True, kw_only=True)
 class Value:
-    """`maker` is the work that writes it, OUTSIDE what was there before the step."""
+    """`maker` is the operation that writes it; OUTSIDE if it is from before the step."""
 
     maker: int
     bytes: float
@@ -45,18 +45,19 @@ class Value:
 
 @dataclass(slots=True, kw_only=True)
 class Flow:
-    """The step's values, and for each piece of work what it reads and what it makes."""
+    """The step's values, and what each operation reads and makes."""
 
     values: list[Value]
     reads: list[dict[int, float]]  # value -> bytes of it that are read
-    given: list[list[int | None]]  # the value in each tensor of the call; None for one unknown
+    given: list[list[int | None]]  # the value in each tensor of the call; None if unknown
     makes: list[list[int]]
-    makers: list[set[int]]  # the works whose values this one reads
-    order: list[int]  # the works as the host was done issuing them: what one calls comes before it
+    makers: list[set[int]]  # the operations whose values this one reads
+    # operations in the order in which the host finished issuing them: inner calls first
+    order: list[int]
 
 
 def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
-    """None where memory was not recorded, as in a trace file."""
+    """The flow of a step; None if memory was not recorded, as in a trace file."""
     if timeline.allocations is None or not len(timeline.allocations):
         return None
     taken, fresh = _taken(timeline, op_records)
@@ -72,7 +73,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
     inside = _inside(timeline, op_records)
     for index in flow.order:
         work = op_records[index]
-        # Memory that was taken outside of any work holds nothing until someone writes it.
+        # Memory allocated outside of any operation holds nothing until it is written.
         while fresh and fresh[-1][0] <= work.row:
             current.pop(fresh.pop()[1], None)
         tensors = _tensors(timeline, work)
@@ -94,7 +95,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
 
 
 def _written_at(name: str, tensors: Sequence[Tensor]) -> int | None:
-    """Which of its tensors an operator writes without reading it, as far as its name tells."""
+    """Which of its tensors an operator writes without reading, as far as its name says."""
     if name.endswith(_OVERWRITING):
         return 0
     if len(tensors) == 2 and _COPYING.fullmatch(name):
@@ -119,7 +120,7 @@ def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> in
 def _read_own(
     flow: Flow, current: dict[int, int], index: int, inside: Sequence[int], storage: int
 ) -> None:
-    """What a piece of work has had written into its own memory by others that it calls."""
+    """What other operations, which it calls, write into the memory that an operation allocated."""
     value = current.get(storage)
     if value is not None and (maker := flow.values[value].maker) >= 0 and inside[maker] == index:
         flow.values[value].readers.append(index)
@@ -140,7 +141,8 @@ def _tensors(timeline: Timeline, work: OpRecord) -> tuple[Tensor, ...]:
 
 
 def _issue_order(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
-    """By their ends: a product on a CPU calls a copy of its bias first, and adds to that."""
+    """Operations by their ends: a product on a CPU calls a copy of its bias first, and adds to
+    that."""
     host = timeline.host
     ends = host.start_ns + host.duration_ns
     placed = [index for index, work in enumerate(op_records) if work.row >= 0]
@@ -149,7 +151,7 @@ def _issue_order(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int
 
 
 def _inside(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
-    """For each piece of work the one that calls it; OUTSIDE for none."""
+    """For each operation the one that calls it; OUTSIDE for none."""
     work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
     around = nearest(timeline.host.parent, _is_work(timeline, work_of))
     parents = timeline.host.parent
@@ -169,9 +171,9 @@ def _is_work(timeline: Timeline, rows: Iterable[int]) -> npt.NDArray[np.bool_]:
 def _taken(
     timeline: Timeline, op_records: Sequence[OpRecord]
 ) -> tuple[dict[int, list[tuple[int, float]]], list[tuple[int, int]]]:
-    """The memory each piece of work took, by it or by what it called.
+    """The memory that each operation, or what it calls, allocated.
 
-    And what was taken outside of all work: when (the row) and where, the latest first.
+    Also what was allocated outside of operations: when (the row) and where, the latest first.
     """
     allocations = timeline.allocations
     assert allocations is not None

@@ -1,4 +1,4 @@
-"""A step on a device: a host that issues kernels into streams, simulated."""
+"""A step on a device: simulates a host that issues kernels into streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from boundby.step.simulator import (
 
 
 class DeviceStep(StepModel):
-    """The host issues work into in-order streams; the simulation gives the step's time."""
+    """The host issues kernels into in-order streams; the simulation gives the step's time."""
 
     device = "cuda"
     benchmark_doubt = 1.0
@@ -38,9 +38,8 @@ class DeviceStep(StepModel):
         host: Callable[[LaunchSequence], LaunchSequence] = lambda launches: launches,
         **known: Any,
     ) -> None:
-        """`host` brings host times to what they are without a profiler, where phases cannot.
-        `wall_ns` None: the clean step's time is not known, and the simulated one stands for it.
-        """
+        """`host` scales host times to those without a profiler, if `phases` does not. `wall_ns`
+        None: the clean step's time is unknown, and the simulated time is used instead."""
         gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
         launches = build_launch_sequence(timeline, gap_ns=gap_ns)
         if phases:
@@ -92,7 +91,7 @@ class DeviceStep(StepModel):
         edited._saved_ns += edit.saved_ns
 
     def _edited(self, edit: Edit) -> LaunchSequence:
-        """The launches with the edit made; the operators' times are not yet the edited ones."""
+        """The launch sequence with the edit made; operator times are not edited yet."""
         launches = self.launches
         device = launches.device_ns
         if edit.op_ns:

@@ -10,7 +10,7 @@ from boundby.model import DeviceKind, Ints, Timeline
 Floats = npt.NDArray[np.float64]
 Priorities = npt.NDArray[np.int8]
 
-# What an instant counts as when several things run in it.
+# The kind that an instant counts as if several things run in it.
 CONTRACTION, KERNEL, COLLECTIVE, COPY = range(4)
 
 
@@ -24,9 +24,9 @@ def priorities(timeline: Timeline, is_contraction: npt.NDArray[np.bool_]) -> Pri
 
 
 def exposed(starts: Ints, durations: Ints, priority: Priorities) -> Floats:
-    """Of each event, the time in which nothing of a higher priority, or earlier, was running.
+    """For each event, the time in which no event of higher priority, or earlier, was running.
 
-    The sum is the length of the union. Most steps run one kernel at a time: those cost one pass.
+    The sum is the length of the union. Most steps run one kernel at a time: those need one pass.
     """
     ends = starts + durations
     order = np.argsort(starts, kind="stable")
@@ -38,7 +38,7 @@ def exposed(starts: Ints, durations: Ints, priority: Priorities) -> Floats:
     owner = np.full(len(lengths), -1, np.int64)
     first = np.searchsorted(edges, starts)
     last = np.searchsorted(edges, ends)
-    # Painted from the least to the most important, and the later before the earlier.
+    # Painted from low to high priority, and later events before earlier ones.
     for event in np.lexsort((-starts, -priority)):
         owner[first[event] : last[event]] = event
     painted = owner >= 0

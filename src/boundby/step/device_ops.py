@@ -1,4 +1,4 @@
-"""The work of a step on an accelerator: kernels to operators, operators to floors."""
+"""The operations of a step on an accelerator: kernels by operator call, with roofline minima."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of, xla_dtype
 
-# "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
+# "tf32" in names of cuDNN and newer cuBLAS kernels, "s1688" (float32 input, 16x8x8 tiles) in
+# CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
 _WINOGRAD = re.compile(r"winograd", re.IGNORECASE)
-# F(4x4, 3x3): 36 products where the direct convolution needs 144. The most that libraries use.
+# F(4x4, 3x3): 36 products instead of the 144 of the direct convolution; the most that libraries
+# save.
 _WINOGRAD_SAVES = 4.0
 _CHECKPOINT = "torch/utils/checkpoint.py"
 _NODE = "evaluate_function"
@@ -27,7 +29,8 @@ _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.
 
 
 def owners(timeline: Timeline, costed: Costs) -> Ints:
-    """For each device event the innermost operator around it that has a cost; -1 for none."""
+    """For each device event the innermost operator around its launch that has a cost; -1 for
+    none."""
     host = timeline.host
     has_cost = np.array([*costed.is_costed, False])[host.call]
     around = np.append(nearest(host.parent, has_cost), -1)
@@ -35,9 +38,9 @@ def owners(timeline: Timeline, costed: Costs) -> Ints:
 
 
 def _payloads(timeline: Timeline, costed: Costs) -> Ints:
-    """For each collective that does not tell its size the call that does; -1 for none.
+    """For each collective that does not state its size, the call that does; -1 for none.
 
-    That is the innermost around its launch, which may be a range that the backend marked
+    That is the innermost call around its launch, which may be a range that the backend marked
     (`nccl:all_to_all`) inside an operator without arguments.
     """
     host, device = timeline.host, timeline.device
@@ -52,14 +55,14 @@ def _payloads(timeline: Timeline, costed: Costs) -> Ints:
 def device_work(
     timeline: Timeline, machine: Machine, precision: Precision
 ) -> tuple[list[OpRecord], Ints]:
-    """Every piece of device work, and which one each device event belongs to."""
+    """All operations of the device, and the operation that each device event belongs to."""
     device = timeline.device
     costed = Costs(timeline, machine)
     owner = owners(timeline, costed)
     exposed_ns = exposed(
         device.start_ns, device.duration_ns, priorities(timeline, _contractions(timeline, owner))
     )
-    # Kernels of one operator call share its cost; what has no owner stands alone.
+    # Kernels of one operator call share its cost; an event without an owner is its own operation.
     alone = np.isin(device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE])
     group = np.where((owner >= 0) & ~alone, owner, _replayed_groups(device))
     groups, member = np.unique(group, return_inverse=True)
@@ -115,14 +118,15 @@ def device_work(
         elif call < 0:
             _cost_event(work, timeline, machine, event)
         if call >= 0 and (called := calls[call].hlo) is not None and called.calls_python:
-            # The program waits for the host, whatever its arguments are.
+            # The program waits for the host, whatever the arguments are.
             work.bound, work.floor_ns = "python", None
         op_records.append(work)
     return op_records, member
 
 
 def _replayed_groups(device: DeviceEvents) -> Ints:
-    """Numbers below zero, one a row; rows that one operator of a captured graph made share one."""
+    """Numbers below zero, one per row; rows of the same operator of a captured graph have the
+    same."""
     alone: Ints = -1 - np.arange(len(device), dtype=np.int64)
     if device.share is None:
         return alone
@@ -130,7 +134,7 @@ def _replayed_groups(device: DeviceEvents) -> Ints:
 
 
 def _winograd(cost: Cost) -> Cost:
-    """The arithmetic that a Winograd convolution executes at least, in place of the direct one."""
+    """The minimum arithmetic of a Winograd convolution, in place of the direct one."""
     flops = {unit: amount / _WINOGRAD_SAVES for unit, amount in cost.flops.items()}
     return msgspec.structs.replace(cost, flops=flops, repeated=cost.repeated / _WINOGRAD_SAVES)
 
@@ -138,7 +142,7 @@ def _winograd(cost: Cost) -> Cost:
 def _on_kernel(
     named: re.Pattern[str], timeline: Timeline, member: Ints, groups: int
 ) -> npt.NDArray[np.bool_]:
-    """Which work runs a kernel whose name matches."""
+    """Which operations run a kernel whose name matches."""
     says_so = np.array([bool(named.search(name)) for name in timeline.names])
     found = np.zeros(groups, np.bool_)
     found[member[says_so[timeline.device.name]]] = True
@@ -156,7 +160,7 @@ def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _place(work: OpRecord, timeline: Timeline, row: int) -> None:
-    """Where in the program it was asked for."""
+    """Set the line, module and phase that called an operation."""
     if row < 0:
         return
     host = timeline.host
@@ -169,7 +173,7 @@ def _place(work: OpRecord, timeline: Timeline, row: int) -> None:
 
 
 def _place_event(work: OpRecord, device: DeviceEvents, event: int) -> None:
-    """Where in the program work was asked for that has no operator around it."""
+    """Set the line, module and phase of an operation that no operator encloses."""
     if device.source is not None and device.source[event] >= 0:
         work.source = int(device.source[event])
     if device.inside is not None:
@@ -181,7 +185,7 @@ def _place_event(work: OpRecord, device: DeviceEvents, event: int) -> None:
 
 
 def _call_of(timeline: Timeline, row: int, event: int) -> int:
-    """The operator call that some work does; -1 for none.
+    """The operator call of an operation; -1 for none.
 
     A kernel of a graph does what the same kernel does where its operator is known.
     """
@@ -198,11 +202,12 @@ def _set_cost(work: OpRecord, machine: Machine, cost: Cost) -> None:
     work.bound = bound_of(machine, work.cost, work.kernels)
     _forget_beaten_memory_roof(work, machine, cost)
     if work.op_class == "communication":
-        work.bound, work.floor_ns = "network", None  # the memory's roof is not the network's
+        work.bound, work.floor_ns = "network", None  # the memory roof does not apply to the network
 
 
 def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int) -> None:
-    """A copy, a memset or a collective tells its own size; a kernel without an operator nothing."""
+    """The cost of an event without an operator: copies, memsets and collectives state their
+    size."""
     device = timeline.device
     kind = DeviceKind(int(device.kind[event]))
     size = float(device.bytes[event])
@@ -227,7 +232,7 @@ def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int
 
 
 def _forget_beaten_memory_roof(work: OpRecord, machine: Machine, cost: Cost) -> None:
-    """Work faster than device memory had its data in a cache, whose roof may not be known."""
+    """An operation faster than device memory had its data in a cache, whose roof may be unknown."""
     cached = machine.rate("memory.cache") is None and cost.footprint < CACHED_BYTES.value
     if cached and work.bound == "memory" and (work.floor_ns or 0.0) > work.ns:
         work.floor_ns = None
@@ -236,7 +241,7 @@ def _forget_beaten_memory_roof(work: OpRecord, machine: Machine, cost: Cost) -> 
 def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
     """Which host rows run a second time in backward, by activation checkpointing.
 
-    A reentrant checkpoint also runs the backward of its piece inside its own frame: rows nearer to
+    A reentrant checkpoint also runs the backward of its part inside its own frame: rows nearer to
     the engine's evaluation of a node than to the checkpoint are that backward.
     """
     host = timeline.host
@@ -249,7 +254,7 @@ def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def recomputed_flops(op_records: list[OpRecord], timeline: Timeline) -> float:
-    """Arithmetic done a second time in backward: by checkpoints, and by attention that keeps no
+    """FLOPs computed again in backward: by checkpoints, and by attention that does not store
     scores."""
     again = recomputed(timeline)
     return sum(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-# Float32 products on the matrix units at reduced precision, or cast to 16 bits before.
+# Float32 products on matrix units with reduced precision, or cast to 16 bits before.
 MatmulPrecision = Literal["loose", "bfloat16"]
 
 
@@ -45,16 +45,16 @@ class HostTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What is different in an edited step; what is not named stays as it was.
+    """What an edited step does differently; everything else is unchanged.
 
-    `op_ns`: new times of operators, by index; one that takes no time is not executed at all.
-    `launch_share`: what is left of the host time that issues an operator: its launches on a device,
-    its dispatch on a CPU. `host_saved`: host time removed. `host_added`: host time added before the
-    first of some operators is issued. `saved_ns`: time taken off the step as a whole.
+    `op_ns`: new times of operators, by index; one that takes no time is not executed.
+    `launch_share`: the remaining share of the host time that issues an operator: its launches on a
+    device, its dispatch on a CPU. `host_saved`: host time removed. `host_added`: host time added
+    before the first of some operators is issued. `saved_ns`: time taken off the step as a whole.
     `dropped_waits`: host actions that no longer wait for the device. `gap_ns`: time between
     consecutive kernels of a busy stream.
 
-    For edits that follow: `unfusible` operators are now a library's kernels, which cannot be fused;
+    For edits that follow: `unfusible` operators have become library kernels, which cannot be fused;
     `product_precision` is the precision of float32 products; with `no_user_python`, the script
     spends no time of its own outside the model and the framework.
     """
@@ -72,7 +72,7 @@ class Edit:
 
     @classmethod
     def set_time(cls, op_ns: Mapping[int, float], *, launch_share: float = 1.0) -> Edit:
-        """Operators take these times; a share of the host time that issues them is left."""
+        """Operators take these times; a share of the host time that issues them remains."""
         shares = dict.fromkeys(op_ns, launch_share) if launch_share != 1.0 else {}
         return cls(op_ns=op_ns, launch_share=shares)
 
@@ -83,7 +83,7 @@ class Edit:
 
     @classmethod
     def scale_launches(cls, ops: Iterable[int], share: float) -> Edit:
-        """A share is left of the host time that issues these operators."""
+        """A share of the host time that issues these operators remains."""
         return cls(launch_share=dict.fromkeys(ops, share))
 
     @classmethod
@@ -98,7 +98,7 @@ class Edit:
 
     @classmethod
     def save_step(cls, ns: float) -> Edit:
-        """The step takes less time, whatever its operators and its host do meanwhile."""
+        """The step takes less time, independently of its operators and its host."""
         return cls(saved_ns=ns)
 
     @classmethod

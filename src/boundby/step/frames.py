@@ -6,16 +6,25 @@ import re
 
 import numpy as np
 
-from boundby.model import HostKind
+from boundby.model import HostKind, Phase
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
+# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
+_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
+_LIBRARY = re.compile(r"(?:^|/)torch/")
+# Lines with a smaller share of the step are not reported.
+_COUNTS = 0.005
+
 
 def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
-    """Rows of the functions whose names match, but of none inside a loader's batch: those have a
-    fault of their own."""
+    """Rows of the functions whose names match, except inside a loader's batch, which another fault
+    covers."""
     host, names = step.timeline.host, step.timeline.names
     named = np.array([bool(pattern.search(name)) for name in names] or [False])
     loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
@@ -24,7 +33,7 @@ def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
 
 
 def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
-    """What rows take, with all that they call, by the user's line that led to them; the longest
+    """The time of rows, with all that they call, by the user's line that led to them; the longest
     first."""
     called = called_from(step.timeline.host)
     times = {
@@ -33,3 +42,28 @@ def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
         if at >= 0
     }
     return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
+    """The lines with a considerable share of the step, the costliest first."""
+    ranked = sorted(times, key=lambda line: -times[line])
+    return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+
+
+def reads_of_values(step: StepView) -> Mask:
+    """Rows at which the script reads values of tensors, each once: no library, no loader."""
+    host, timeline = step.timeline.host, step.timeline
+    operators = np.array([name in _READ_OPERATORS for name in timeline.names] or [False])
+    functions = np.array([bool(_READS.search(name)) for name in timeline.names] or [False])
+    library = np.array([bool(_LIBRARY.search(name)) for name in timeline.names] or [False])
+    is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
+        (host.kind == HostKind.PYTHON) & functions[host.name]
+    )
+    # Reads inside a library are left out: clipping, distributions, an optimizer's step counter.
+    inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
+    loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
+    phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)
+    chosen: Mask = is_read & ~inside & ~loads & phases
+    # The operator inside the function is the same read.
+    around = np.append(nearest(host.parent, chosen), -1)[host.parent]
+    return chosen & (around < 0)

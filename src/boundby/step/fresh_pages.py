@@ -1,4 +1,4 @@
-"""What the pages of memory cost that the system hands out to a step."""
+"""The cost of memory pages that the operating system gives to a step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boundby.step.model import StepView
 
 def page_ns(seen: HostCounters) -> float:
     """CPU time of the system for one page, on all threads together: as counted in the clean steps,
-    or else as tried alone. Nothing where it was not tried: the system did other things too."""
+    or as benchmarked. Zero without a benchmark, because the system's time includes other work."""
     if not seen.fresh_pages:
         return seen.fresh_page_ns
     most = PAGE_COST_FACTOR.value * (seen.cores or 1) * seen.fresh_page_ns
@@ -24,7 +24,7 @@ def waited_share(seen: HostCounters) -> float:
 
 
 def pages_ns(step: StepView, pages: float) -> float:
-    """What so many pages cost a step on a CPU."""
+    """The cost of this many pages in a step on a CPU."""
     seen = step.host_counters
     if step.device != "cpu":
         return 0.0
@@ -32,13 +32,13 @@ def pages_ns(step: StepView, pages: float) -> float:
 
 
 def pages_a_step(step: StepView) -> float:
-    """Pages that are handed to a step."""
+    """How many pages the system gives to a step."""
     seen = step.host_counters.step_pages
     return statistics.fmean(seen) if seen else 0.0
 
 
 def kept_a_step(step: StepView) -> float:
-    """Those of them that stay: by so many pages the process grows in a step."""
+    """How many of those pages the process keeps: its growth in a step."""
     seen = step.host_counters
     if not seen.kept_pages or not seen.step_pages:
         return 0.0

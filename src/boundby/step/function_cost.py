@@ -1,8 +1,8 @@
-"""How long generated code takes for functions that are more than a multiplication or two.
+"""The time that generated code takes for functions that cost more than a multiplication or two.
 
-Measured in compiled float32 kernels on an H200 (torch 2.11), by what each more of them in a row
-adds, and told in FLOPs of its vector units: two passes over a tensor in bfloat16 take about as long
-as one GELU of it.
+Measured in compiled float32 kernels on an H200 (torch 2.11), by the time that each additional
+function in a row adds, in FLOPs of its vector units. Two passes over a tensor in bfloat16 take
+about as long as one GELU of it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FLOPS = {
     "tanh": 26.0,
     "exp": 19.0,
 }
-# As an approximation, with a tangent in the place of an error function.
+# As an approximation, with tanh instead of erf.
 _FLOPS_BY_TANGENT = {"gelu": 47.0, "gelu_backward": 75.0}
 
 
 def function_flops(work: OpRecord, call: OpCall | None) -> float:
-    """Of all numbers that an operator makes; none for one that is simple."""
+    """The FLOPs of all numbers that an operator makes; zero for a simple operator."""
     name = work.name.partition("::")[2].removesuffix("_")
     if name not in _FLOPS or call is None or not call.tensors:
         return 0.0

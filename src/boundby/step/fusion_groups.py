@@ -1,9 +1,9 @@
-"""What a compiler can make one kernel of, and the bytes that it still has to move.
+"""Which operations a compiler can fuse into one kernel, and the bytes that it still has to move.
 
-Works that hand values to each other with no product in between are one chain: what only they read
-never goes to memory. What the backward alone reads, a compiler makes once more from what it was
-made of, where that is less to keep. Reductions that need all of a column, and what has to be done
-at scattered places, stay passes of their own.
+Operations that pass values to each other without a product in between are one chain: values read
+only inside it never go to memory. A value that only the backward reads is recomputed if its inputs
+are smaller. Reductions over whole columns, and reads or writes at scattered places, stay passes of
+their own.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from boundby.step.reductions import reduces_over_rows
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network", "python")
-# A CPU makes random numbers one after the other, in whatever kernel.
+# A CPU makes random numbers one after the other, in any kernel.
 _RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
-# Each adds at places that others add at too: left to the library, or no pass over memory.
+# Each adds at places that others add at too: a library call, or no pass over memory.
 _SCATTERS = ("upsample_", "grid_sampler_", "_adaptive_avg_pool", "adaptive_max_pool")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Works that could be one kernel, and the bytes it would still have to move."""
+    """Operations that could be one kernel, and the bytes it would still have to move."""
 
     op_records: list[int]
     bytes: float
@@ -39,7 +39,8 @@ class Chain:
 
 
 def chains_of(step: StepView, flow: Flow) -> list[Chain]:
-    """What could be fused: works that hand values to each other with no product in between."""
+    """Chains of operations that could be fused: they pass values on without a product in
+    between."""
     op_records = step.op_records
     fusible = [is_fusible(step, index) for index in range(len(op_records))]
     depth = _depths(op_records, flow, fusible)
@@ -86,8 +87,8 @@ def _made_again(
 ) -> dict[int, dict[int, float]]:
     """Values that only chains of the backward read, and what each is made from.
 
-    A compiler does not keep such a one: it keeps what it was made from, where that is smaller than
-    to write it and read it again (the results of reductions aside, which it keeps: they are few).
+    A compiler does not save such a value: it saves what the value was made from, if that is smaller
+    than writing and reading it (except results of reductions, which are small and saved).
     """
     op_records = step.op_records
     again = {}
@@ -112,7 +113,8 @@ def _made_again(
 def _sources(
     op_records: Sequence[OpRecord], flow: Flow, index: int, inside: set[int]
 ) -> dict[int, float] | None:
-    """What enters a chain to become what one of its works makes; None where chance has a part."""
+    """What enters a chain to become what one of its operations makes; None if random numbers are
+    used."""
     sources: dict[int, float] = {}
     seen, rest = {index}, [index]
     while rest:
@@ -155,14 +157,14 @@ def is_random(record: OpRecord) -> bool:
 
 
 def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool]) -> list[int]:
-    """How many works that cannot be fused lie before each, on the longest way.
+    """The number of operations that cannot be fused before each one, on the longest path.
 
-    Two works of one depth have none between them, so that making them one closes no circle.
+    Operations of equal depth have none of those between them, so fusing them creates no cycle.
     """
     depth = [0] * len(op_records)
     for index in flow.order:
         for maker in flow.makers[index]:
-            # Work that was imagined away stands between nothing.
+            # Operations that an edit removed separate nothing.
             stands = op_records[maker].ns > 0 and not fusible[maker]
             depth[index] = max(depth[index], depth[maker] + stands)
     return depth
@@ -171,7 +173,7 @@ def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool])
 def _moved(
     step: StepView, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
 ) -> float:
-    """What enters and what leaves a chain; values that only its own works read stay inside."""
+    """What enters and leaves a chain; values that only its own operations read stay inside."""
     inside = set(group)
     entering: dict[int, float] = {}
     moved = 0.0

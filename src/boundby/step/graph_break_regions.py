@@ -1,8 +1,8 @@
-"""What `torch.compile(model)` leaves as it is: recurrent layers, at which its graph breaks, and all
-that is no part of the model, as a loss that the script computes of what the model returns.
+"""What `torch.compile(model)` does not compile: recurrent layers, which break the graph, and
+everything outside of the model, such as a loss that the script computes from its output.
 
-Of layers not their products alone: what is cast, spread and laid out for them, and all of their
-backward.
+Of recurrent layers not only the products: also casts, copies and layout changes for them, and all
+of their backward.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _LAYERS = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
 
 @dataclass(frozen=True, slots=True)
 class Uncompiled:
-    """Works by index: those of such layers, of which the model calls so many, and those outside."""
+    """Operations of recurrent layers, with the number of layers that the model calls, and
+    operations outside of the model."""
 
     layers: frozenset[int]
     calls: int
@@ -53,9 +54,10 @@ def _found(step: StepView) -> Uncompiled:
 
 
 def _outside(step: StepView) -> list[int]:
-    """Work in no module that is worth compiling, backward too; none where modules are not known.
+    """Operations in no module that is worth compiling, backward included; none if modules are
+    unknown.
 
-    A module that multiplies nothing is a loss, and not the model.
+    A module without products is a loss, not the model.
     """
     modules = step.timeline.modules
     outermost = [

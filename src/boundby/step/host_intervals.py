@@ -1,10 +1,10 @@
-"""At which line the host was, at every moment that its events tell of.
+"""The source line of the host at every moment of a step.
 
-Inside an operator, or a function of a library, that is the line which led to it. Between two calls
-that a function makes it is the line of the second: what comes before a call is mostly what makes
-its arguments. After the last it is the line of the last. Where the function itself was asked
-meanwhile (`Timeline.samples`), it is what it answered; where it was not, what it answered another
-time between the same two calls, if it ever was.
+Inside an operator or a library function, it is the line that led there. Between two calls of a
+function, it is the line of the second one: time before a call mostly prepares its arguments. After
+the last call, it is the line of the last. If the function itself was sampled meanwhile
+(`Timeline.samples`), it is the sampled line; otherwise one sampled between the same two calls at
+another time, if any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostIntervals:
-    """Columns, one row a stretch of one thread's time, in order of thread and then of time.
+    """Columns, one row per interval of one thread's time, in order of thread, then of time.
 
     `row` is the innermost host row, -1 between two outermost ones; `source` the user's line,
     `inside` the line of a library that it led to, -1 for none.
@@ -37,7 +37,7 @@ class HostIntervals:
     inside: Ints
 
     def on(self, thread: int) -> slice:
-        """The stretches of one thread."""
+        """The intervals of one thread."""
         first, last = np.searchsorted(self.thread, [thread, thread + 1])
         return slice(int(first), int(last))
 
@@ -72,7 +72,7 @@ def find_host_intervals(timeline: Timeline) -> HostIntervals:
 
 
 def no_intervals() -> HostIntervals:
-    """Of a step of which nothing was recorded."""
+    """No intervals, for a step without recorded events."""
     nothing = np.empty(0, np.int64)
     return HostIntervals(
         thread=nothing,
@@ -85,7 +85,7 @@ def no_intervals() -> HostIntervals:
 
 
 def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostIntervals:
-    """The same stretches where another pace of the same timeline has its events happen."""
+    """The same intervals in another timeline of the same events."""
     before, after = timeline.host, pace.host
     starts, ends = where.start_ns.copy(), where.end_ns.copy()
     for thread in np.unique(where.thread):
@@ -93,7 +93,8 @@ def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostInter
         old = np.concatenate([before.start_ns[rows], (before.start_ns + before.duration_ns)[rows]])
         new = np.concatenate([after.start_ns[rows], (after.start_ns + after.duration_ns)[rows]])
         order = np.lexsort((new, old))
-        # Times are offsets from the first: float64 holds those to the nanosecond.
+        # Times are offsets from the first, because float64 is exact to the nanosecond for those
+        # only.
         known = (old[order] - old[order[0]]).astype(np.float64)
         there = np.maximum.accumulate(new[order]).astype(np.float64)
         for times in (starts, ends):
@@ -110,7 +111,7 @@ def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostInter
 
 
 def main_thread(timeline: Timeline) -> int:
-    """The thread with most of Python, or of anything where none is recorded."""
+    """The thread with most Python, or with most events if no Python was recorded."""
     host = timeline.host
     python = host.thread[np.isin(host.kind, PYTHON_FRAMES)]
     threads, counts = np.unique(python if len(python) else host.thread, return_counts=True)
@@ -118,15 +119,15 @@ def main_thread(timeline: Timeline) -> int:
 
 
 def called_from(host: HostEvents) -> Rows:
-    """The line that led to each row; a trace names of a function only where it is defined."""
+    """The line that called each row; a trace knows only where a function is defined."""
     if host.called is not None:
         return host.called
     python = np.isin(host.kind, PYTHON_FRAMES) & (host.parent >= 0)
     return np.where(python, host.source[host.parent], host.source)
 
 
-# A stretch while it is made: start, end, innermost row, the row whose call names its line, thread.
-# In place of that row: -1 for the innermost row's own line; past all rows, a sample.
+# An interval under construction: start, end, innermost row, the row whose call gives its line,
+# thread.
 _Stretch = tuple[int, int, int, int, int]
 _ITSELF = -1
 
@@ -140,19 +141,19 @@ class _Stretches:
         self.found: list[_Stretch] = []
 
     def walk(self, first: int, last: int) -> None:
-        """Through the rows of one thread, which are in order of time, outer ones first."""
+        """Go through the rows of one thread, which are in order of time, outer ones first."""
         if first == last:
             return
         starts, ends = self._starts, list(self._ends)
-        around: list[int] = []  # the rows that are open
-        latest: list[int] = []  # of each of those the row inside that ended last
+        around: list[int] = []  # the open rows
+        latest: list[int] = []  # for each of those the inner row that ended last
         self._clock = starts[first]
         for row in range(first, last):
             while around and ends[around[-1]] <= starts[row]:
                 self._close(around, latest, ends)
             self._add(starts[row], around[-1] if around else -1, row)
             if around:
-                # Clocks that disagree let an event outlive the one around it.
+                # With clocks that disagree, an event may end after the one around it.
                 ends[row] = min(ends[row], ends[around[-1]])
             around.append(row)
             latest.append(_ITSELF)
@@ -172,7 +173,7 @@ class _Stretches:
 
 
 def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
-    """The same, with stretches of a function's own code divided among the answers it gave."""
+    """The same, with intervals of a function's own code divided among its samples."""
     samples, rows = timeline.samples, len(timeline.host)
     if samples is None or not len(samples):
         return found
@@ -191,7 +192,7 @@ def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
             unasked.append(stretch)
             continue
         alike.answered(stretch, [answer for _, answer in mine])
-        # Each answer stands for what is nearer to it than to the others.
+        # Each sample covers the time that is nearer to it than to the others.
         edges = [start, *((a[0] + b[0]) // 2 for a, b in itertools.pairwise(mine)), end]
         for answer, low, high in zip(mine, edges, edges[1:], strict=False):
             divided.append((low, high, row, answer[1], thread))
@@ -199,10 +200,10 @@ def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
 
 
 class _Alike:
-    """Stretches between the same two calls of the same function, and what was answered in them.
+    """Intervals between the same two calls of the same function, and the lines sampled in them.
 
-    A function that is shorter than the time between two questions is asked in some of its calls:
-    its answers are shared out among the others, in turn.
+    A function that is shorter than the sampling interval is sampled in some of its calls only:
+    those lines are distributed over the other calls in turn.
     """
 
     def __init__(self, timeline: Timeline) -> None:

@@ -1,4 +1,4 @@
-"""Which lines the time went to in which the device, or a CPU's kernels, had nothing to do."""
+"""Source lines of the time in which the device, or a CPU's operators, had no work."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Floats = npt.NDArray[np.float64]
 _PYTHON, _LAUNCH, _SYNC, _DATA, _UNSEEN = (
     LABELS.index(name) for name in ("python", "launch", "sync", "data", "unseen")
 )
-_INSTANT_NS = 1.0  # durations below it count as none
-# Functions of torch's profiler: no clean step runs them, nor what they call. Of the observer's own
-# rows only what they do themselves is left out: the script's modules are called from them.
+_INSTANT_NS = 1.0  # shorter durations count as zero
+# Functions of torch's profiler: clean steps run neither them nor what they call. Of boundby's own
+# rows only their own time is left out, because they call the script's modules.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
 
 
 @dataclass(frozen=True, slots=True)
 class LineTime:
-    """Time that is no kernel's, by cause, at one line; `inside` as in the host's columns."""
+    """Time without operations, by cause, at one line; `inside` as in `HostIntervals`."""
 
     label: str
     source: int
@@ -39,7 +39,7 @@ class LineTime:
 
 
 class LineTimes(NamedTuple):
-    """Columns: time that was spent for a cause, which `LABELS` names, at a line."""
+    """Columns: time of one cause (`LABELS`) at one line."""
 
     label: Ints
     source: Ints
@@ -50,7 +50,7 @@ class LineTimes(NamedTuple):
         return float(self.ns[self.label == LABELS.index(label)].sum())
 
     def positive(self) -> LineTimes:
-        """One a line and cause, without those at which more was taken off than there was."""
+        """Rows by line and cause, without those whose corrected time is not positive."""
         keys, member = np.unique(np.stack(self[:3]), axis=1, return_inverse=True)
         ns = np.zeros(keys.shape[1])
         np.add.at(ns, member.ravel(), self.ns)
@@ -58,7 +58,7 @@ class LineTimes(NamedTuple):
         return LineTimes(label, source, inside, ns[ns > 0])
 
     def scaled(self, totals: Mapping[str, float]) -> list[LineTime]:
-        """By cause as much as the account says; without a line where none is known."""
+        """Scaled so that each cause adds up to the account; the rest has no line."""
         summed = self.positive()
         found = []
         for label, total in totals.items():
@@ -75,11 +75,11 @@ class LineTimes(NamedTuple):
 
 
 def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> LineTimes:
-    """The device's idle time at the lines that the host was at meanwhile.
+    """The device's idle time by the line at which the host was meanwhile.
 
-    What passes from a launch until the work starts is at the launch's line. A sync keeps the host
-    from running ahead by no more than the time that it held it: so much of what follows is at its
-    line, the rest where the host was.
+    Time from a launch until the kernel starts is at the launch's line. A sync keeps the host from
+    running ahead by at most its own duration: that much of the following idle time is at its line,
+    the rest at the host's lines.
     """
     met = _met(timeline, where, gaps)
     host, count = timeline.host, len(gaps.start_ns)
@@ -103,8 +103,9 @@ def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> L
     )
 
 
-class _Met(NamedTuple):
-    """Columns: what the host did in a gap before it issued what ends it, and the latency then."""
+class _GapIntervals(NamedTuple):
+    """Columns: the host's intervals in a gap before the launch that ends it, and the latency
+    after."""
 
     gap: Ints
     label: Ints
@@ -113,7 +114,7 @@ class _Met(NamedTuple):
     ns: Floats
 
 
-def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
+def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
     host = timeline.host
     ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
     issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)
@@ -138,24 +139,24 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
         rows = where.row[stretch]
         label = labels[rows]
         ns = np.where(is_ours[rows], 0.0, lengths)
-        found.append(_Met(gap, label, where.source[stretch], where.inside[stretch], ns))
+        found.append(_GapIntervals(gap, label, where.source[stretch], where.inside[stretch], ns))
     every = np.arange(len(gaps.start_ns))
     late = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
     late = np.where(gaps.parts["unseen"] > 0, _UNSEEN, late)
     source = np.append(host.source, -1)[gaps.launches].astype(np.int64)
     inside = np.append(_inside(timeline), -1)[gaps.launches]
     latency = np.where(gaps.launches >= 0, gaps.end_ns - issued, 0).astype(np.float64)
-    found.append(_Met(every, late, source, inside, latency))
-    return _Met(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    found.append(_GapIntervals(every, late, source, inside, latency))
+    return _GapIntervals(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def host_time_by_line(
     timeline: Timeline, where: HostIntervals, asked: DispatchCost, dilation: ProfilerOverhead
 ) -> LineTimes:
-    """What the thread that runs the step does besides its operators' kernels, line by line.
+    """Time of the step's main thread besides its operators' work, by line.
 
-    At an operator's line it is what asking for its work took; at any line, what passed outside of
-    operators that work, less what the profiler cost there.
+    At an operator's line this is its dispatch; at any line, time outside of operators, without the
+    profiler overhead there.
     """
     host = timeline.host
     thread = main_thread(timeline)
@@ -198,7 +199,7 @@ def _joined(pieces: Sequence[LineTimes]) -> LineTimes:
 
 
 def _labels(timeline: Timeline) -> Ints:
-    """Of each row the cause that time in it is put down to; the last is that of no row."""
+    """The cause of time in each row; the last entry is for time in no row."""
     host = timeline.host
     label = np.full(len(host) + 1, _PYTHON, np.int64)
     label[:-1][nearest(host.parent, host.kind == HostKind.LAUNCH) >= 0] = _LAUNCH

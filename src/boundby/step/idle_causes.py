@@ -1,4 +1,4 @@
-"""Why the device stood idle, seen from the thread that issues its next piece of work."""
+"""Why the device was idle, seen from the thread that issues its next work."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
 from boundby.model.assumptions.device import LONGEST_LATENCY_NS
-from boundby.model.diagnosis import IdleRow
 from boundby.model.intervals import Coverage
+from boundby.model.rows import IdleRow
 from boundby.step.host_intervals import main_thread
 
 LABELS = ("python", "launch", "sync", "data", "unseen")
-# On a CPU besides: no line's, for whatever runs there waits.
+# On a CPU also this cause, which belongs to no line: everything that runs there waits.
 CPU_WAIT = "core"
 _MOST_ROWS = 20
 
@@ -24,13 +24,13 @@ _PROGRAM = (*PYTHON_FRAMES, HostKind.OP)
 
 
 def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
-    """The idle time of the step by cause, before the first device event and after the last too.
+    """The idle time of the step by cause, also before the first device event and after the last.
 
-    `data` inside a loader's next; `sync` from a sync until the kernel that it delayed starts, for
-    as long as it held the host and no longer: by so much the host could be ahead; `unseen` while
-    work that was queued long ago has not started: the device waits for something that the trace
-    does not show; `launch` in the runtime's launch calls, and until work that was just queued
-    starts; `python` is the rest: interpreter, framework, dispatch.
+    `data`: inside a loader's next. `sync`: from a sync until the start of the kernel that it
+    delayed, for at most the sync's duration, by which the host could have run ahead. `unseen`: work
+    that was queued long before has not started; the device waits for something that the trace does
+    not show. `launch`: in the runtime's launch calls, and until work that was just queued starts.
+    `python`: the rest: interpreter, framework, dispatch.
     """
     gaps = gap_causes(timeline, begins, ends)
     return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
@@ -38,11 +38,11 @@ def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """The times in which the device had nothing to do, in order, and why.
+    """The times in which the device was idle, in order, with their causes.
 
-    `parts` is each gap's time by cause; `launches` the host row that launched the work with which
-    it ends, `syncs` that of the sync that delayed it, -1 where there is none; `synced_ns` is when
-    that sync's doing begins, past the gap's end without one. `threads` issue that work.
+    `parts` is each gap's time by cause; `launches` the host row that launched the work that ends
+    it, `syncs` that of the sync that delayed it, -1 for none; `synced_ns` is where the effect of
+    that sync begins, past the gap's end without one. `threads` issue that work.
     """
 
     start_ns: Ints
@@ -55,7 +55,7 @@ class Gaps:
 
 
 def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
-    """Each gap between the busy intervals of a step, divided as `label_idle` says."""
+    """Each gap between the busy intervals of a step, divided as in `label_idle`."""
     gaps_from = np.concatenate([[timeline.start_ns], ends])
     gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
     keep = gaps_to > gaps_from
@@ -84,10 +84,10 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
 
 
 def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
-    """The syncs and the loaders behind idle time, the longest first.
+    """The syncs and the loaders that caused idle time, the longest first.
 
-    A gap is put down to the sync or the loader that ended last in it, a sync's as far as it held
-    the host.
+    A gap is attributed to the sync or the loader that ended last in it; to a sync for its duration
+    at most.
     """
     host = timeline.host
     named = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.DATA))
@@ -123,7 +123,7 @@ def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
 
 
 def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:
-    """The host row that launched the device event with which each gap ends; -1 for none."""
+    """The host row that launched the device event that ends each gap; -1 for none."""
     device = timeline.device
     if not len(device):
         return np.full(len(gaps_to), -1, np.int64)
@@ -137,7 +137,7 @@ def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:
 
 
 def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
-    """The thread of each launch; where it is unknown, the thread that launches most."""
+    """The thread of each launch; if unknown, the thread that launches most."""
     host = timeline.host
     launching = host.thread[(host.kind == HostKind.LAUNCH)]
     candidates = launching if len(launching) else host.thread
@@ -146,7 +146,7 @@ def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
     known = launches >= 0
     threads = np.full(len(launches), usual, np.int64)
     threads[known] = host.thread[launches[known]]
-    # A thread on which neither Python nor operators run works for the one where they do.
+    # A thread without Python and operators works for the thread that has them.
     own = np.unique(host.thread[np.isin(host.kind, _PROGRAM)])
     if len(own):
         threads[~np.isin(threads, own)] = main_thread(timeline)
@@ -164,7 +164,7 @@ def _split(
 ) -> dict[str, Floats]:
     """Each gap's time by cause, for gaps that end with work from one thread.
 
-    `held` is how long the sync before the work held the host.
+    `held` is the duration of the sync before that work.
     """
     host = timeline.host
     rows = host.thread == thread
@@ -185,7 +185,7 @@ def _split(
     after_sync = np.maximum(after_sync, 0)
     before = np.where(synced_from < gaps_to, np.maximum(synced_from, gaps_from), host_to)
     before = np.minimum(before, host_to)
-    # What follows a sync is its doing as far as it held the host, and until the next work starts,
+    # The time after a sync is caused by it up to its duration, and until the next work starts,
     # which would have been queued; the rest is what the host did.
     synced = synced_from < gaps_to
     issuing = launch.between(before, host_to) + (gaps_to - host_to)
@@ -217,7 +217,8 @@ def _last_sync(
     starts = np.sort(host.start_ns[is_sync])
     at = np.searchsorted(returns, gaps_to, side="left") - 1
     found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
-    # The host stood in the sync when the device ran dry: what idles from there on is its doing.
+    # The host was in the sync when the device ran out of work: idle time from then on is its
+    # effect.
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
     stall_sensitivity = (found >= gaps_from) & (began <= gaps_to)
     since = np.where(stall_sensitivity, np.maximum(np.minimum(began, found), gaps_from), none)

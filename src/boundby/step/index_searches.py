@@ -1,15 +1,15 @@
-"""Work that looks for something: its time is not that of its bytes.
+"""Operators that search: their time does not depend on their bytes alone.
 
-No floor stands for it, and no compiler makes it part of a pass over memory: Inductor hands sorting
-and the like on to the library. What adds at scattered places (the gradient of an embedding) is not
-among them: Inductor writes that at the end of the kernel that makes it.
+They have no roofline minimum, and no compiler fuses them: Inductor leaves sorting and similar
+operators to the library. Operators that add at scattered places (the gradient of an embedding) are
+not included: Inductor writes those at the end of the kernel that makes their input.
 """
 
 from __future__ import annotations
 
 from boundby.step.op_record import OpRecord
 
-# Or whose result is as long as what it finds.
+# Or whose result has as many entries as were found.
 _SEARCHES = frozenset(
     (
         "argsort",
@@ -46,5 +46,5 @@ _SEARCHES = frozenset(
 
 
 def searches(work: OpRecord) -> bool:
-    """In place or not."""
+    """Whether the operator searches, also in place."""
     return work.name.rpartition("::")[2].removesuffix("_") in _SEARCHES

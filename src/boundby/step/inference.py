@@ -1,4 +1,4 @@
-"""Whether a step only infers: what would fix it is then said in other words."""
+"""Whether a step is inference: its fixes are then worded differently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boundby.step.model import StepView
 
 
 def is_inference(step: StepView) -> bool:
-    """Whether operators ran and none of them was of a backward pass or an optimizer."""
+    """Whether operators ran, none of them in a backward pass or an optimizer."""
     return step.memoised(_is_inference)
 
 
@@ -18,7 +18,7 @@ def _is_inference(step: StepView) -> bool:
 
 
 def infers(timeline: Timeline) -> bool:
-    """The same of a timeline."""
+    """The same for a timeline."""
     host = timeline.host
     trains = np.isin(host.phase, [Phase.BACKWARD, Phase.OPTIMIZER]).any()
     named = any("backward" in name.lower() for name in timeline.names)

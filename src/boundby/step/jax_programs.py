@@ -1,4 +1,4 @@
-"""What several faults of JAX programs share: which calls are the script's, and what they cost."""
+"""Calls of JAX programs, for several faults: which are the script's own, and what they cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def facts_of(step: StepView) -> JaxFacts | None:
 
 
 def eager_calls(step: StepView) -> EagerCalls:
-    """Calls of functions that jax compiled for single operators, and the host's time in them."""
+    """Calls of functions that JAX compiled for single operators, and their host time."""
     facts = facts_of(step)
     own = {function.name for function in facts.functions} if facts is not None else set()
     timeline = step.timeline
@@ -49,8 +49,8 @@ def eager_calls(step: StepView) -> EagerCalls:
 
 
 def _spent(step: StepView, rows: Ints, own: Ints) -> float:
-    """Host time of calls and of the lines that make them, where those are known, as in a clean
-    step. What the script's compiled functions take at such a line is theirs."""
+    """Host time of calls and of the lines that make them, if known, as in a clean step. The time of
+    the script's compiled functions at such a line is left out."""
     host, timeline = step.timeline.host, step.timeline
     python = nearest(host.parent, host.kind == HostKind.PYTHON)
     lines = np.unique(python[rows][python[rows] >= 0])
@@ -63,7 +63,7 @@ def _spent(step: StepView, rows: Ints, own: Ints) -> float:
 
 
 def own_calls_ns(step: StepView) -> float:
-    """The host's time in calls of the script's compiled functions."""
+    """Host time in calls of the script's compiled functions."""
     facts = facts_of(step)
     own = {function.name for function in facts.functions} if facts is not None else set()
     timeline = step.timeline
@@ -76,7 +76,7 @@ def own_calls_ns(step: StepView) -> float:
 
 
 def compile_ns(step: StepView, program: str) -> float:
-    """How long the compiler took for a program, the longest of its compilations."""
+    """The longest compilation of a program."""
     facts = facts_of(step)
     name = program.removeprefix("jit_")
     spent = [
@@ -88,7 +88,7 @@ def compile_ns(step: StepView, program: str) -> float:
 
 
 def overhead_ns(step: StepView) -> float:
-    """What can be saved at most by a host that does less."""
+    """The most that a faster host can save."""
     return step.account.groups()["overhead"].ns
 
 
@@ -97,7 +97,7 @@ def _called(name: str) -> str | None:
 
 
 def _lines(step: StepView, calls: Ints) -> list[str]:
-    """The lines that make these calls, the most often named first."""
+    """The lines that make these calls, the most frequent first."""
     timeline = step.timeline
     if not len(calls):
         return []
@@ -110,7 +110,7 @@ def _lines(step: StepView, calls: Ints) -> list[str]:
 
 
 def _of_launched(timeline: Timeline, calls: Ints) -> Ints:
-    """The lines of the device work that calls launched, from its programs."""
+    """The lines of the device operations that calls launched, from their programs."""
     source = timeline.device.source
     assert source is not None
     starts = timeline.host.start_ns[calls]

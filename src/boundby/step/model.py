@@ -1,4 +1,4 @@
-"""A step with all that is known of it, and what it would take once it is edited.
+"""A step with all that is known about it, and its time after an edit.
 
 `StepView` is what a fault sees: operators, launches, machine, host counters, benchmarks. A
 `StepModel` also evaluates edits. There are two: `DeviceStep` simulates the host and the streams of
@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
-from boundby.model.diagnosis import Account, LineRow
+from boundby.model.account import Account
 from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation
+from boundby.model.rows import LineRow
 from boundby.model.run import RunParts
 from boundby.step.dataflow import Flow, flow_of
 from boundby.step.edit import Edit, Floats, HostTime, MatmulPrecision
@@ -41,12 +42,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Source lines with less than this share of the time in question are not named.
+# Source lines with a smaller share of the time in question are not named.
 _COUNTS = 0.01
 
 
 class Attributed(Protocol):
-    """What a step model needs of a step that was divided into its operators."""
+    """The parts of a step's attribution that a step model needs."""
 
     @property
     def op_records(self) -> list[OpRecord]: ...
@@ -77,7 +78,7 @@ class OperatorBenchmarks:
 
 
 class StepView(ABC):
-    """A step as faults see it: its operators and launches, the machine, what was counted beside it.
+    """A step as faults see it: its operators and launches, the machine, the host counters.
 
     `device`: where its operators run. `benchmark_doubt`: the exponent of every factor by which an
     operator's time inside the step may differ from its benchmark.
@@ -85,7 +86,7 @@ class StepView(ABC):
 
     device: ClassVar[str]
     benchmark_doubt: ClassVar[float]
-    base_ns: float  # the evaluated time of the step as it is
+    base_ns: float  # the simulated time of the unchanged step
 
     def __init__(
         self,
@@ -104,8 +105,8 @@ class StepView(ABC):
         observation: Observation | None = None,
     ) -> None:
         """`cpu_contention`: on a CPU, the factor by which other processes slow its operators.
-        `samples`: the batch size. `launches` is empty for a CPU step. `run`: the script's whole
-        life. `observation`: all else that is known of the program, such as its settings.
+        `samples`: the batch size. `launches` is empty for a CPU step. `run`: the parts of the whole
+        run. `observation`: everything else that is known about the program, such as its settings.
         """
         self.timeline = timeline
         self.machine = machine
@@ -137,7 +138,7 @@ class StepView(ABC):
     def stall_sensitivity(self, ns: float) -> float:
         """The share of a pause of the host by which the step becomes longer.
 
-        A device with enough work queued continues through a pause.
+        A device with enough queued work continues through a pause.
         """
 
     @property
@@ -147,12 +148,12 @@ class StepView(ABC):
 
     @property
     def evidence(self) -> StepEvidence:
-        """What a few more steps showed of values and gradients; nothing for a trace."""
+        """Values and gradients seen in additional steps; nothing for a trace."""
         return self.observation.evidence if self.observation is not None else StepEvidence()
 
     @property
     def flow(self) -> Flow | None:
-        """Which operator makes what for which; None where memory was not recorded."""
+        """Which operator makes what for which; None if memory was not recorded."""
         return self.memoised(_flow)
 
     def is_for_data(self, record: OpRecord) -> bool:
@@ -160,8 +161,8 @@ class StepView(ABC):
         return record.row >= 0 and bool(self.memoised(_rows_for_data)[record.row])
 
     def memoised(self, compute: Callable[[Any], T]) -> T:
-        """What the timeline and the machine alone determine, computed once for this step and for
-        all steps edited from it."""
+        """Compute something that depends on the timeline and the machine alone; once for this step
+        and all steps edited from it."""
         if compute not in self._known:
             self._known[compute] = compute(self)
         found: T = self._known[compute]
@@ -182,8 +183,8 @@ class StepView(ABC):
         return found
 
     def inside_both_ways(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which host rows lie inside some others, or in the backward of what does: that has rows of
-        its own, each with the operator that it belongs to."""
+        """Which host rows lie inside some others or in their backward, which has rows of its own,
+        each with the operator that it belongs to."""
         host, inside = self.timeline.host, self.inside(wanted)
         return inside | self.inside((host.forward >= 0) & inside[host.forward])
 
@@ -192,7 +193,8 @@ class StepView(ABC):
         return int(self._member[event])
 
     def lines(self, op_records: Iterable[OpRecord]) -> list[str]:
-        """The source lines of some operators that count, the costliest first."""
+        """The source lines of some operators, the costliest first; lines with little time are left
+        out."""
         total: dict[int, float] = {}
         for record in op_records:
             total[record.source] = total.get(record.source, 0.0) + record.ns
@@ -209,17 +211,17 @@ class StepView(ABC):
 
 
 class StepModel(StepView):
-    """A step that can be edited, and what it then takes."""
+    """A step that can be edited, and its time after the edit."""
 
     @property
     @abstractmethod
     def replay_error(self) -> float | None:
-        """How far the evaluated step is off the clean one, as a share of it."""
+        """The relative difference between the simulated and the clean step."""
 
     @property
     @abstractmethod
     def without_host(self) -> Edit:
-        """The edit after which the host costs nothing."""
+        """The edit after which the host takes no time."""
 
     @abstractmethod
     def evaluate(self, edit: Edit) -> float:
@@ -227,19 +229,19 @@ class StepModel(StepView):
 
     @abstractmethod
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
-        """Make the edit in how the step is executed, beside its operators' times."""
+        """Apply the edit to the execution of the step; operator times are already edited."""
 
     def saving(self, edit: Edit) -> float:
-        """How much of the clean step's time the edit would save, in ns.
+        """By how much the edit shortens the clean step, in ns.
 
-        The evaluated step may differ from the clean one; the saving is taken as a share of it.
+        The simulated step may differ from the clean one; the saving is taken as a share of it.
         """
         return self.wall_ns * (1 - self.evaluate(edit) / self.base_ns)
 
     def apply(self, edit: Edit) -> Self:
-        """The step once the edit is made, to which further edits can be made.
+        """The step after the edit, to which further edits can be made.
 
-        `base_ns` stays that of this step: savings add up from here.
+        `base_ns` stays that of this step: savings are cumulative.
         """
         edited = copy.copy(self)
         edited.op_records = list(self.op_records)

@@ -12,8 +12,8 @@ Mask = npt.NDArray[np.bool_]
 
 def nearest(parent: npt.NDArray[np.int32], wanted: Mask) -> Ints:
     """For each row itself or its innermost ancestor that is wanted; -1 for none."""
-    # Where each row goes on looking, -1 (the last entry too) and wanted rows at themselves; taken
-    # twice as far in each round.
+    # Pointers to the next row to look at: wanted rows and -1 (the last entry too) point to
+    # themselves. Each round doubles the distance.
     follow = np.append(np.where(wanted, np.arange(len(parent)), parent), -1).astype(np.int64)
     while True:
         further = follow[follow]

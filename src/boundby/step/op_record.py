@@ -19,8 +19,8 @@ from boundby.model import (
     Tensor,
     Timeline,
 )
-from boundby.model.diagnosis import ClassName
 from boundby.model.kernel_names import KernelClass
+from boundby.model.rows import ClassName
 
 _FLOAT32 = "matmul.float32"
 _CONVOLUTION = re.compile(r"conv")
@@ -29,10 +29,10 @@ _RECURRENT = re.compile(r"rnn|lstm|gru")
 
 @dataclass(slots=True, kw_only=True)
 class OpRecord:
-    """An operator call's time on the device (or on the CPU), beside what it should have taken.
+    """An operator call's time on the device (or on the CPU), with its cost and roofline minimum.
 
-    `ns` is its whole time, `exposed_ns` the part in which nothing counted before it was running.
-    `kernel_class` is what the name of its first kernel tells.
+    `ns` is its whole time, `exposed_ns` the part in which nothing of higher priority was running.
+    `kernel_class` follows from the name of its first kernel.
     """
 
     name: str
@@ -53,7 +53,7 @@ class OpRecord:
 
 
 class Costs:
-    """The costs of a timeline's operator calls, each worked out once."""
+    """The costs of a timeline's operator calls, each computed once."""
 
     def __init__(self, timeline: Timeline, machine: Machine) -> None:
         self._machine = machine
@@ -61,10 +61,10 @@ class Costs:
         self.is_costed = [cost is not None and _does_something(cost) for cost in self.of_call]
 
     def on(self, cost: Cost, dtype: str | None) -> Cost:
-        """The cost on the units it runs on, where float32 products may be computed in this dtype.
+        """The cost on the units it runs on, if float32 products may be computed in this dtype.
 
-        A library that may take it does so where that is faster: a CPU without units for bfloat16
-        goes on in float32, whatever it is allowed.
+        A library that may use it does so if that is faster: a CPU without bfloat16 units stays in
+        float32 in any case.
         """
         if dtype is None:
             return cost
@@ -87,8 +87,8 @@ def is_recurrent(operator: str) -> bool:
 
 
 def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str | None:
-    """What float32 products of an operator may be computed in; None where nobody told."""
-    # torch's own setting, where nobody told: tf32 for what cuDNN does, not for cuBLAS.
+    """The dtype in which float32 products of an operator may be computed; None if unknown."""
+    # torch's default, if the setting is unknown: tf32 for cuDNN, not for cuBLAS.
     usual = "tf32" if on_cuda else None
     if is_convolution(operator):
         return precision.convolutions or usual
@@ -97,12 +97,13 @@ def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str 
     return precision.products
 
 
-# What XLA computes float32 products in, unless they are to be exact.
+# The dtype in which XLA computes float32 products, unless highest precision is requested.
 _XLA_DEFAULT = {"cuda": "tf32", "tpu": "bfloat16"}
 
 
 def xla_dtype(instruction: HloInstruction, device_kind: str) -> str | None:
-    """What float32 products of an instruction are computed in; None for float32 itself."""
+    """The dtype in which float32 products of an instruction are computed; None for float32
+    itself."""
     return None if _is_exact(instruction) else _XLA_DEFAULT.get(device_kind)
 
 
@@ -116,9 +117,9 @@ def _does_something(cost: Cost) -> bool:
 
 
 def bound_of(machine: Machine, cost: Cost, kernels: int) -> Bound:
-    """Which roof; `small` when even the shortest kernels there are would take longer.
+    """The roof that bounds an operation; `small` if even the shortest kernels would take longer.
 
-    What has nothing to compute or move, as the executor's part of a loop, takes overhead alone.
+    One with nothing to compute or move, such as the executor's part of a loop, is overhead alone.
     """
     if not _does_something(cost):
         return "small"
@@ -131,7 +132,7 @@ def bound_of(machine: Machine, cost: Cost, kernels: int) -> Bound:
 
 
 def shapes_of(call: OpCall) -> str:
-    """The shapes of a call's tensors, short enough to read: 4096x1024, 1024x4096, 8 more."""
+    """The shapes of a call's tensors, abbreviated: 4096x1024, 1024x4096, 8 more."""
     tensors = call.tensors
     shown = ["x".join(map(str, tensor.shape)) or "1" for tensor in tensors[:3]]
     if len(tensors) > len(shown):
@@ -140,6 +141,6 @@ def shapes_of(call: OpCall) -> str:
 
 
 def dtype_of(call: OpCall) -> str | None:
-    """The dtype of the largest tensor: what the operator works on."""
+    """The dtype of the largest tensor."""
     largest: Tensor | None = max(call.tensors, key=lambda t: t.elements, default=None)
     return largest.dtype if largest else None

@@ -1,4 +1,4 @@
-"""The step's own operator calls with something else about them, to be timed or costed."""
+"""The step's operator calls with a changed property, to benchmark them or compute their cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_dtype(dtype: str) -> Alter:
 
 
 def padded(extents: dict[int, int]) -> Alter:
-    """Matrices with some extents longer, dense in the order they were in."""
+    """Matrices with some dimensions larger, dense in the same order."""
 
     def alter(tensor: Tensor) -> Tensor:
         shape = tuple(extents.get(extent, extent) for extent in tensor.shape)
@@ -47,7 +47,7 @@ def with_channels_last(tensor: Tensor) -> Tensor:
 
 
 def with_tensors(call: OpCall, tensors: Iterable[Tensor]) -> OpCall:
-    """The call with others in the place of its tensors, in their order."""
+    """The call with other tensors in the place of its own, in the same order."""
     left = iter(tensors)
 
     def plain(value: object) -> object:
@@ -70,14 +70,16 @@ def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | Non
 
 
 def is_loose(record: OpRecord) -> bool:
-    """Whether the step computes its float32 products in fewer digits: on CUDA, and on a CPU."""
+    """Whether the step computes its float32 products with reduced precision: on CUDA, and on a
+    CPU."""
     return record.cost is not None and not record.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
 
 
 def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
-    """The call with its tensors altered; which memory they are is of no matter.
+    """The benchmark of a call with altered tensors, whatever their addresses.
 
-    In other dtypes than float32 nothing is loose, and calls that differ in it alone are one.
+    The precision setting applies to float32 alone: for other dtypes it is left out, so that equal
+    calls are one.
     """
 
     def plain(value: object) -> object:
@@ -99,9 +101,10 @@ def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchm
 def timed_ratio(
     step: StepView, record: OpRecord, alter: Alter, *, loose: bool | None = None
 ) -> float | None:
-    """How long the altered call takes beside the call as it is, both timed; None if unknown.
+    """The time of the altered call over that of the unchanged call, both benchmarked; None if
+    unknown.
 
-    Both on the units that the step itself uses, unless `loose` says otherwise of the altered one.
+    Both use the units that the step uses, unless `loose` says otherwise for the altered one.
     """
     call = step.call(record)
     if call is None:

@@ -1,4 +1,4 @@
-"""How much of the steps went into pauses that come and go."""
+"""The share of the steps' time in irregular pauses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ Shares = tuple[float, float, float]
 
 
 def shares(pauses_ns: Sequence[float], steps_ns: Sequence[float]) -> Shares:
-    """Of the median step, of all steps but the worst, of all: what certainly, probably and at most
-    recurs.
+    """The share in the median step, in all steps but the worst, and in all: low, expected, high.
 
-    A pause in one step of ten may be chance, so it counts for the last of them only; and since it
-    is not in the step whose time is shown, the median one, shares are what can be said of it.
+    A pause in one step of ten may be chance, so it counts for `high` only. The shown step is the
+    median one, which contains none, so only shares are returned.
     """
     if not pauses_ns or len(pauses_ns) != len(steps_ns):
         return 0.0, 0.0, 0.0

@@ -1,13 +1,13 @@
 """Predictions as ranges: over the scenarios of an edit, and over assumptions about the host.
 
-Several models of one step differ in how fast its host is without a profiler, the likeliest first.
+Several models of one step differ in the speed of its host without a profiler, the likeliest first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import Edit, StepModel
 
 # What an edit saves at least, as expected and at most.
@@ -15,9 +15,9 @@ Scenarios = tuple[Edit, Edit, Edit]
 
 
 def predict_saving(edits: Sequence[tuple[StepModel, Scenarios]], likeliest: StepModel) -> Estimate:
-    """What edits of several models of one step save, in ns of the clean step.
+    """The saving of edits in several models of one step, in ns of the clean step.
 
-    A fault that the likeliest model does not show is expected to save nothing.
+    If the likeliest model does not show the fault, the expected saving is zero.
     """
     savings = [
         max(0.0, wall_of(step.base_ns - step.evaluate(edit), step, likeliest))
@@ -32,11 +32,11 @@ def predict_saving(edits: Sequence[tuple[StepModel, Scenarios]], likeliest: Step
 def saving_of(
     before: Sequence[float], after: Sequence[float], likeliest: int, *, known: bool = True
 ) -> Estimate:
-    """What is saved, from the times of several models before and after.
+    """The saving from the times of several models before and after.
 
-    Each is compared with the unedited step of the same model: a slower host is slower in both.
-    Where the clean step's time is known, each is compared with that as well: the host may be slower
-    in one of the two alone.
+    Each is compared with the unedited step of the same model: a slower host is slower in both. If
+    the clean step's time is known, each is compared with that as well, because the host's speed may
+    differ between the two.
     """
     savings = [one - other for one, other in zip(before, after, strict=True)]
     savings += [before[likeliest] - other for other in after if known]
@@ -50,10 +50,10 @@ def is_known(steps: Sequence[StepModel]) -> bool:
 
 
 def wall_of(evaluated_ns: float, step: StepModel, likeliest: StepModel) -> float:
-    """An evaluated time as a time of the clean step, in one of several models.
+    """A simulated time as a time of the clean step, in one of several models.
 
-    Where the clean step's time is known, it is the same in all models, and only the host's part in
-    the edited step differs. In a trace the step itself is an assumption in each.
+    If the clean step's time is known, it is the same in all models, and only the host's part in the
+    edited step differs. In a trace, the step's own time is an assumption in each model.
     """
     known = is_known([step, likeliest])
     return step.wall_ns * evaluated_ns / (likeliest if known else step).base_ns

@@ -1,8 +1,7 @@
-"""A profiled step on a CPU without the time that its thread lost its core inside single calls.
+"""Removes from a profiled step on a CPU the time in which its thread was preempted inside calls.
 
-The profiler records a call that is interrupted with all of the time until its thread has a core
-again. How much a step lost in total is known; where it lost it shows at calls that took far longer
-than others of their kind.
+The profiler records an interrupted call with all of the time until its thread has a core again. The
+total is known; where it was lost shows at calls that took far longer than others of their kind.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from boundby.step.nesting import Mask
 
 Floats = npt.NDArray[np.float64]
 
-# Linux lends a core for 0.7 ms or longer (`base_slice_ns`); what waits less is not told apart from
-# calls that differ.
+# Linux gives a core to another thread for 0.7 ms or longer (`base_slice_ns`); shorter waits cannot
+# be told from calls that differ.
 _SHORTEST_NS = 500_000.0
 _FEWEST_PEERS = 3
-# A call that took longer by more than this times what was lost did so for another reason.
+# A call whose excess is more than this many times the lost time had another reason.
 _AT_MOST = 1.2
 _SPREADS = 4.0  # median absolute deviations
 
 
 def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, float]:
-    """The step without the lost time that can be located, and what else it lost.
+    """The step without the lost time that can be located, and the remaining lost time.
 
-    A call whose own time exceeds its peers' by no more than what was lost is given their median;
-    the longest first, until nothing lost remains. Later events move forward.
+    A call whose own time exceeds its peers' by no more than what was lost gets their median; the
+    longest first, until no lost time remains. Later events move forward.
     """
     if lost_ns < _SHORTEST_NS or len(timeline.device):
         return timeline, lost_ns
@@ -54,7 +53,7 @@ def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, fl
 
 
 def _own_times(timeline: Timeline) -> Floats:
-    """Durations less those of the rows directly inside."""
+    """Durations minus those of the rows directly inside."""
     host = timeline.host
     own = host.duration_ns.astype(np.float64)
     inner = np.flatnonzero(host.parent >= 0)
@@ -63,10 +62,10 @@ def _own_times(timeline: Timeline) -> Floats:
 
 
 def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
-    """By how much each call is longer than its peers, where it is far longer; else nothing.
+    """By how much each call is longer than its peers, if it is far longer; else zero.
 
-    Peers are calls of the same name on the same shapes or, where there are too few of those, the
-    same operator on tensors that are at least as large.
+    Peers are calls of the same name with the same shapes or, if there are too few, the same
+    operator with tensors at least as large.
     """
     host, calls = timeline.host, timeline.calls
     shapes = [tuple((t.shape, t.dtype) for t in call.tensors) for call in calls]
@@ -102,7 +101,7 @@ def _elements(call: OpCall) -> int:
 
 
 def _longest_stretch(timeline: Timeline, row: int) -> tuple[int, int]:
-    """Start and end of the longest time that a row spent in nothing inside it."""
+    """Start and end of the longest interval that a row spent in nothing inside it."""
     host = timeline.host
     inner = np.flatnonzero(host.parent == row)
     ends = host.start_ns + host.duration_ns
@@ -113,7 +112,7 @@ def _longest_stretch(timeline: Timeline, row: int) -> tuple[int, int]:
 
 
 def _shortened(timeline: Timeline, cuts: list[tuple[int, int]]) -> Timeline:
-    """The step as if these stretches, each a start and a length, had not been."""
+    """The step with these intervals, each a start and a length, cut out."""
 
     def moved(times: Ints) -> Ints:
         gone = np.zeros(len(times), np.int64)

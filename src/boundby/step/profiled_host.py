@@ -1,14 +1,14 @@
-"""The host's time without the profiler, for a step that was only seen with it: low, expected, high.
+"""The host's time without the profiler, for a step that was seen only with it: low, expected, high.
 
-A profiler adds a cost to each event that it records. Two estimates are made, which know nothing of
-each other, and their geometric mean is taken:
+A profiler adds a cost to each event that it records. The result is the geometric mean of two
+independent estimates:
 
-- what is left after the usual cost of each operator, Python call and runtime call is taken off;
-- what a host takes for as many launches where no profiler runs, as far as the costs of events may
-  differ from the usual ones.
+- the profiled time minus the usual cost of each operator, Python call and runtime call;
+- the usual host time for as many launches without a profiler, within the range in which the event
+  costs may differ from the usual ones.
 
-Time in which few events were recorded (waiting for a batch, a sleep, a long call into C) is no
-profiler's and stays as it is. Where device work sets the time of the step, all this matters little.
+Time in which few events were recorded (waiting for a batch, a sleep, a long call into C) is not
+profiler overhead and stays. If the device limits the step, all this matters little.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from boundby.step.simulator import LaunchSequence
 Floats = npt.NDArray[np.float64]
 
 # Assumed: the costs vary by these factors between machines, versions and what is recorded. The step
-# is shortest where the profiler was dearest.
+# is shortest if the profiler cost most.
 _SCENARIOS = ((2.5, LAUNCH_NS.low), (1.0, LAUNCH_NS.value), (0.25, LAUNCH_NS.high))
-# The code that a compiler writes, and its launcher, only launch kernels; under a profiler they also
-# describe each launch to it.
+# Compiler-generated code and its launcher only launch kernels; under a profiler they also describe
+# each launch to it.
 _GENERATED = re.compile(
     r"torchinductor/|(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py\(|_inductor/runtime/triton_heuristics\.py"
 )
@@ -44,7 +44,7 @@ _GENERATED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRange:
-    """The launches with the host's times as they may be without a profiler."""
+    """The launches with the possible host times without a profiler."""
 
     low: LaunchSequence
     expected: LaunchSequence
@@ -58,7 +58,7 @@ def without_profiler(
     edges = _edges(timeline, launches)
     events, costs = _events(timeline, edges)
     issues = np.append(np.diff(launches.first) > 0, False)
-    # The last entry is the host time behind the last action.
+    # The last entry is the host time after the last action.
     took = np.append(launches.host_ns, launches.after_ns)
     held = np.append(launches.held_ns, 0.0)
     generated = _in_generated(timeline, where, edges)
@@ -93,7 +93,7 @@ def _scaled_to(host_ns: Floats, total_ns: float, most_ns: Floats) -> Floats:
 
 
 def _edges(timeline: Timeline, launches: LaunchSequence) -> Ints:
-    """When each action of the host begins, and the last ends: as the launches were cut."""
+    """When each host action begins, and the last ends, as in the launch sequence."""
     host = timeline.host
     ends = (host.start_ns + host.duration_ns)[launches.rows]
     start = min(timeline.start_ns, int(host.start_ns.min()) if len(host) else 0)
@@ -102,7 +102,7 @@ def _edges(timeline: Timeline, launches: LaunchSequence) -> Ints:
 
 
 def _events(timeline: Timeline, edges: Ints) -> tuple[Floats, Floats]:
-    """Between the edges, how many events the profiler recorded and what they usually cost."""
+    """Between the edges, how many events the profiler recorded and their usual cost."""
     host = timeline.host
     is_python = np.isin(host.kind, (*PYTHON_FRAMES, HostKind.DATA))
     is_operator = np.isin(host.kind, (HostKind.OP, HostKind.ANNOTATION))

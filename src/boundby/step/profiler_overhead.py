@@ -1,10 +1,10 @@
-"""What the profiler cost in a profiled step on a CPU, where it only adds to what runs.
+"""Profiler overhead in a profiled step on a CPU, where it only adds time.
 
-It costs time for each event, an operator's most, and Python 3.11 also runs all of its instructions
-slower under a profiler, calls or not (a loop that makes none took 1.5 times as long). How these
-compare was measured in the process itself; how much they come to is what each phase of the step is
-longer than its clean time: a loader that makes a million calls does not make operators shorter.
-What is more than events can cost is not theirs: all of the step was slower then.
+It adds time to each event, most to operators. Python 3.11 also runs all of its instructions slower
+under a profiler (a loop without calls took 1.5 times as long). The relative costs were measured in
+the process itself; their total is the difference between the profiled and the clean time of each
+phase, so that a loader with a million calls does not make operators shorter. What exceeds the
+possible cost of events is not overhead: the whole step was slower.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from boundby.step.nesting import Mask
 
 Floats = npt.NDArray[np.float64]
 
-# With all that is recorded in a live run, torch 2.13 and Python 3.11 took 1.05 us for an operator,
-# 0.3 to 0.5 for a function, 0.17 to 0.19 for one in C.
+# With everything that a live run records, torch 2.13 and Python 3.11 took 1.05 us for an operator,
+# 0.3 to 0.5 us for a function, 0.17 to 0.19 us for one in C.
 _USUAL = ProfilerCallCost(
     function_ns=PROFILED_FUNCTION_NS.value, builtin_ns=PROFILED_BUILTIN_NS.value, of_python=0.0
 )
-# A step that had a core for less of its time than this tells nothing.
+# A step with a smaller share of CPU time says nothing about overhead.
 _LEAST_ON_CORE = 0.05
 _BUILTIN = re.compile(r"^<(?:built-in|method|slot)")
 _CALLS = (*PYTHON_FRAMES, HostKind.DATA)
 
 
 class ProfilerOverhead(NamedTuple):
-    """What is to be taken off: for each event, in the order of host rows, and of each stretch of
-    the whereabouts, where it is Python's own code."""
+    """Times to subtract: for each event, in the order of host rows, and for each host interval of
+    Python's own code."""
 
     event_ns: Floats
     stretch_ns: Floats
-    total_ns: float  # on the thread that takes the steps
+    total_ns: float  # on the step's main thread
 
 
 def find_profiler_overhead(
@@ -57,8 +57,8 @@ def find_profiler_overhead(
     phases: Mapping[str, float] | None = None,
     on_core: float = 1.0,
 ) -> ProfilerOverhead:
-    """The costs that explain, together, all by which the step is longer than a clean one, as far
-    as they can. `on_core`: the share of the profiled step in which it had a core."""
+    """The costs that explain the difference between the profiled and the clean step, as far as
+    possible. `on_core`: the share of the profiled step on a CPU core."""
     host, call_cost = timeline.host, timeline.call_cost or _USUAL
     thread = main_thread(timeline)
     events = _event_weights(timeline, call_cost)
@@ -75,7 +75,7 @@ def find_profiler_overhead(
         PROFILER_FUNCTION_SHARE.value,
         call_cost.of_python * _over(longer, counted + call_cost.of_python * interpreted),
     )
-    # A step that waits for a core does so in the profiler too.
+    # A step that waits for a core also waits for it in the profiler.
     most = PROFILER_OVERHEAD_FACTOR.value / max(on_core, _LEAST_ON_CORE)
     factor = np.clip(_over(longer - share * interpreted, counted), 0.0, most)
     costs, slowed = events * factor[of_event], python * share[of_stretch]
@@ -89,7 +89,7 @@ def _by_phase(phase: Ints, amounts: Floats) -> Floats:
 
 
 def _over(amounts: Floats, of: Floats) -> Floats:
-    """Nothing where there is nothing to divide by."""
+    """The ratio, or zero if there is nothing to divide by."""
     result: Floats = np.divide(amounts, of, out=np.zeros(len(Phase)), where=of > 0)
     return result
 
@@ -97,12 +97,12 @@ def _over(amounts: Floats, of: Floats) -> Floats:
 def _longer(
     took: Floats, longer: float, wall_ns: float, phases: Mapping[str, float] | None
 ) -> Floats:
-    """By how much each phase is longer than it is clean; together, as much as the step is."""
+    """By how much each phase is longer than its clean time; together, as much as the step is."""
     clean = np.array([(phases or {}).get(phase.name.lower(), 0.0) for phase in Phase])
     # Without marks all of the step is in one phase.
     if np.count_nonzero(took) < 2 or not clean.sum():
         return longer * took / max(1.0, float(took.sum()))
-    # Phases were timed in other steps than the clean ones: their proportions are what counts.
+    # Phases were timed in other steps than the clean ones: only their proportions count.
     excess = np.clip(took - clean * wall_ns / clean.sum(), 0.0, None)
     excess[took == 0] = 0.0
     total = float(excess.sum())
@@ -110,11 +110,11 @@ def _longer(
 
 
 def _phase_at(timeline: Timeline, times: Ints) -> Ints:
-    """The `Phase` that each time is in."""
+    """The `Phase` of each time."""
     marks = timeline.phases
     if marks is None or not len(marks):
         return np.full(len(times), Phase.OTHER, np.int64)
-    # A step whose first mark is no call of a module runs its forward without any.
+    # A step whose first mark is no call of a module runs its forward without modules.
     first = Phase.OTHER if marks.phase[0] == Phase.FORWARD else Phase.FORWARD
     phases = np.concatenate([[first], marks.phase]).astype(np.int64)
     found: Ints = phases[np.searchsorted(marks.start_ns, times, side="right")]
@@ -122,10 +122,10 @@ def _phase_at(timeline: Timeline, times: Ints) -> Ints:
 
 
 def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
-    """What each event costs, beside the others."""
+    """The relative cost of each event."""
     is_call = np.isin(timeline.host.kind, _CALLS)
     call = np.where(python_code(timeline), call_cost.function_ns, call_cost.builtin_ns)
-    # Where calls cost nothing that could be measured, operators still did.
+    # If the cost of calls could not be measured, that of operators still could.
     operator = PROFILED_OPERATOR_FUNCTIONS.value * (call_cost.function_ns or _USUAL.function_ns)
     return np.where(is_call, call, operator)
 

@@ -1,7 +1,7 @@
 """Reductions over rows in compiled code.
 
-Few columns of many rows give a device too little to do at once: several blocks share each column,
-and another launch adds up their results. What uses these reads its input once more.
+Few columns with many rows give a device too little parallel work: several blocks share each column,
+and another launch adds their results. An operation that uses the result reads its input again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _NORMALIZATIONS = ("batch_norm", "native_group_norm", "native_layer_norm_backwar
 
 
 def reduces_over_rows(operator: str, call: OpCall | None) -> bool:
-    """Whether an operator reduces more than the last axes, as statistics and bias gradients do."""
+    """Whether an operator reduces more than the last dimensions, as statistics and bias gradients
+    do."""
     if not operator.endswith("::sum"):
         return any(part in operator for part in _NORMALIZATIONS)
     if call is None or not call.tensors:

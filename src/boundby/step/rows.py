@@ -7,23 +7,24 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from boundby.model import HostKind, Phase
+from boundby.model import HostKind, Ints, Phase
 from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
 from boundby.step.host_intervals import called_from, main_thread
-from boundby.step.model import StepView
+from boundby.step.model import Floats, StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.user_python import AtLine, Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
 _FUNCTION = re.compile(r"^(.+\.py)\(\d+\): ")
-_LOOP = 16  # a function that another calls this often is called in a loop
+_LOOP = 16  # a function called this often by another is called in a loop
 
 
 def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
-    """Neither the operators of these rows nor the Python around them; a share is left of both."""
+    """The edit without the operators of these rows and the Python around them; a share of both
+    remains."""
     gone = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
     edit = Edit.set_time(
         {index: left * step.op_records[index].ns for index in gone},
@@ -35,7 +36,7 @@ def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
 
 
 def _between_launches(step: StepView, rows: Mask) -> HostTime:
-    """Beside a device, the host's time in functions of these rows that issue nothing."""
+    """On a device step, the host time in functions of these rows that issue nothing."""
     host, launches = step.timeline.host, step.launches
     python = rows & (host.kind == HostKind.PYTHON)
     outermost = python & ~np.append(python, False)[host.parent]
@@ -55,13 +56,13 @@ def _between_launches(step: StepView, rows: Mask) -> HostTime:
 
 
 def python_ns(step: StepView, rows: Mask) -> float:
-    """On a CPU, what dispatch and Python take in these rows: their part of what they take at the
-    rows' lines."""
+    """On a CPU, dispatch and Python time in these rows: their part of that time at the rows'
+    lines."""
     return step.cpu_contention * _in_rows(step, rows, "python")
 
 
 def loaded_ns(step: StepView, rows: Mask) -> float:
-    """What these rows take of the time in which the step waits for its batch."""
+    """The part of the wait for the next batch that these rows take."""
     return _in_rows(step, rows, "data")
 
 
@@ -75,7 +76,7 @@ def _in_rows(step: StepView, rows: Mask, part: str) -> float:
 
 
 def interpreted(step: StepView) -> Mask:
-    """Python functions of the script, and functions in C that they call over and over: what an
+    """Python functions of the script, and the C functions that they call repeatedly: what an
     operator on all values at once replaces."""
     host = step.timeline.host
     own = step.memoised(_of_the_script)
@@ -89,26 +90,65 @@ def interpreted(step: StepView) -> Mask:
 
 
 def time_of_rows(step: StepView, rows: Mask) -> float:
-    """What these rows take in the clean step."""
+    """The time of these rows in the clean step."""
     work = sum(op.exposed_ns for op in step.op_records if op.row >= 0 and rows[op.row])
     return step.cpu_contention * work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
 
 
+def user_frames(step: StepView) -> Ints:
+    """For each row the call of a Python function of the user's that it is in, by its line."""
+    host = step.timeline.host
+    found = np.full(len(host), -1, np.int64)
+    own = np.zeros(len(host), np.bool_)
+    called = called_from(host)
+    python = host.kind == HostKind.PYTHON
+    # A function of the user's has its own line as its source, and its caller's beside it.
+    own[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
+    for row, parent in enumerate(host.parent.tolist()):
+        if own[row]:
+            found[row] = row
+        elif parent >= 0:
+            found[row] = found[parent]
+    return found
+
+
+def share_between(step: StepView, start_ns: int, end_ns: int) -> dict[str, float]:
+    """By line, the part of its time outside of kernels that passed between two moments."""
+    where = step.where
+    own = where.on(main_thread(step.timeline))
+    if end_ns <= start_ns:
+        return {}
+    lengths = _outside_of_kernels(step, own)
+    source, known = where.source[own], where.source[own] >= 0
+    # An interval that began before the first call prepares it.
+    chosen = known & (where.end_ns[own] >= start_ns) & (where.start_ns[own] < end_ns)
+    size = len(step.timeline.sources)
+    total = np.bincount(source[known], lengths[known], minlength=size)
+    part = np.bincount(source[chosen], lengths[chosen], minlength=size)
+    sources = step.timeline.sources
+    return {sources[at]: float(part[at] / total[at]) for at in np.flatnonzero(part)}
+
+
+def _outside_of_kernels(step: StepView, own: slice) -> Floats:
+    where = step.where
+    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    works = np.zeros(len(step.timeline.host) + 1, np.bool_)
+    works[[op.row for op in step.op_records if op.row >= 0]] = True
+    works[-1] = False
+    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
+    return np.where(works[where.row[own]], np.minimum(lengths, asking), lengths)
+
+
 def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
-    """Of the time that each line spends outside of kernels, the part in these rows. What a line
-    does between its calls is divided as they are: it makes their arguments, or loops over them."""
+    """The share of these rows in the time of each line outside of operators. A line's time between
+    its calls is divided in the same proportion: it makes their arguments, or loops over them."""
     where, timeline = step.where, step.timeline
     if not len(where.row):
         return {}
     own = where.on(main_thread(timeline))
-    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    lengths = _outside_of_kernels(step, own)
     row, source = where.row[own], where.source[own]
     called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
-    works = np.zeros(len(timeline.host) + 1, np.bool_)
-    works[[op.row for op in step.op_records if op.row >= 0]] = True
-    works[-1] = False
-    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
-    lengths = np.where(works[row], np.minimum(lengths, asking), lengths)
     chosen = np.append(rows, False)[row]
     known = source >= 0
     size = len(timeline.sources)
@@ -124,7 +164,7 @@ def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
 
 
 def _of_the_script(step: StepView) -> Mask:
-    """Functions of the script's files: what passes in them is at the lines of their own code."""
+    """Functions in the script's files: their own time is at the lines of their own code."""
     host, timeline = step.timeline.host, step.timeline
     files = np.array([*(line.rpartition(":")[0] for line in timeline.sources), ""])
     found = [_FUNCTION.match(name) for name in timeline.names]
@@ -134,7 +174,7 @@ def _of_the_script(step: StepView) -> Mask:
 
 
 def rows_of_call(step: StepView, call: ModuleCall) -> Mask:
-    """The rows of one call of a module, forward and backward; none where it is not found."""
+    """The rows of one call of a module, forward and backward; none if it is not found."""
     host, timeline = step.timeline.host, step.timeline
     named = np.array([_type_of(name) == call.module for name in timeline.names] or [False])
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named[host.name])
@@ -156,8 +196,8 @@ def rows_at(step: StepView, lines: Iterable[str]) -> Mask:
 
 
 def rows_of_nodes(step: StepView, nodes: Sequence[int], total: int) -> Mask | None:
-    """Backward rows of autograd nodes, counted as evidence counts them; None where the profiled
-    step has not as many."""
+    """Backward rows of autograd nodes, counted as evidence counts them; None if the profiled step
+    does not have as many."""
     host = step.timeline.host
     backward = (host.phase == Phase.BACKWARD) & (host.sequence >= 0) & (host.forward >= 0)
     numbers = np.unique(host.sequence[backward])
@@ -167,7 +207,7 @@ def rows_of_nodes(step: StepView, nodes: Sequence[int], total: int) -> Mask | No
 
 
 def forward_lines(step: StepView, rows: Mask) -> list[str]:
-    """The lines whose forward made these backward rows, in order of time taken."""
+    """The lines whose forward made these backward rows, in order of time."""
     return step.lines(op for op in step.op_records if op.row >= 0 and rows[op.row])
 
 

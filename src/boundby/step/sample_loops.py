@@ -1,7 +1,7 @@
-"""Loops over a batch's samples in the script: the same small operators, once for each.
+"""Loops over a batch's samples in the script: the same small operators, once per sample.
 
-That a call is made as often as there are samples says little: so many layers, or parameters of one
-size, have many models. A loop over samples takes them out of the batch, one after the other.
+That a call occurs as often as there are samples is not enough: a model may have as many layers, or
+parameters of one size. A loop over samples takes them out of the batch, one after the other.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from boundby.model import Phase
 from boundby.ops.traffic import argument
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
+from boundby.step.rows import share_between, user_frames
 
-# Fewer samples than this are not worth a word.
+# Batches with fewer samples are not reported.
 _FEWEST_SAMPLES = 8
 _TAKES_OUT = "aten::select"
-# What stands within so many lines of one that takes a sample out may be in the same loop.
+# A line within this many lines of one that takes out a sample may be in the same loop.
 _NEAR = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleLoop:
-    """One line that runs for each sample. `calls`: works that are the same call, over and over."""
+    """One line that runs for each sample. `calls`: operations that are the same call each time."""
 
     source: int
     calls: tuple[tuple[int, ...], ...]
@@ -37,11 +38,11 @@ class SampleLoop:
 
 
 def find_sample_loops(step: StepView) -> list[SampleLoop]:
-    """Lines that take samples out of a batch, or are near one that does, at which one call is made
-    as often as there are samples, on tensors without them.
+    """Lines that take samples out of a batch, or near one that does, and make one call as often as
+    there are samples, on tensors without the sample dimension.
 
-    Where a line does that, whatever else it calls so often is called for each sample too: also what
-    makes a whole batch's tensor every time, as the gradient of taking one sample out does.
+    Everything else that such a line calls that often is called per sample too: also what makes a
+    whole batch's tensor every time, such as the gradient of taking out one sample.
     """
     samples = step.samples or 0
     if samples < _FEWEST_SAMPLES or not (near := _near(step, _taking_out(step, samples))):
@@ -62,7 +63,7 @@ def find_sample_loops(step: StepView) -> list[SampleLoop]:
 
 
 def _taking_out(step: StepView, samples: int) -> set[int]:
-    """Lines that take as many parts out of tensors of all samples as there are of them."""
+    """Lines that take as many parts out of tensors of all samples as there are samples."""
     host, calls = step.timeline.host, step.timeline.calls
     taken: dict[int, int] = defaultdict(int)
     for row in np.flatnonzero((host.call >= 0) & (host.source >= 0)):
@@ -90,16 +91,35 @@ def _place(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdigit() else -_NEAR
 
 
-def asking_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
-    """On a CPU, what asking for their work takes, and Python in between: all at their lines."""
-    lines = {step.timeline.sources[loop.source] for loop in loops}
-    python = (row.parts.get("python", 0.0) for row in step.line_rows if row.where in lines)
-    return step.cpu_contention * sum(python)
+def dispatch_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
+    """On a CPU, the time to call their operations, and Python in between: all at their lines, and
+    at others while they run."""
+    python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
+    shares: dict[str, float] = defaultdict(float)
+    for loop in loops:
+        shares[step.timeline.sources[loop.source]] = 1.0
+        for line, part in share_between(step, *_span(step, loop)).items():
+            shares[line] = max(shares[line], part)
+    return step.cpu_contention * sum(python.get(line, 0.0) * one for line, one in shares.items())
+
+
+def _span(step: StepView, loop: SampleLoop) -> tuple[int, int]:
+    """Start and end of a loop that ran once: all samples in one call of its function."""
+    host, frames = step.timeline.host, step.memoised(user_frames)
+    rows = [
+        record.row
+        for record in (step.op_records[index] for index in loop.op_records)
+        if record.row >= 0 and record.phase != Phase.BACKWARD
+    ]
+    if not rows or len(np.unique(frames[rows])) > 1:
+        return 0, 0
+    ends = host.start_ns[rows] + host.duration_ns[rows]
+    return int(host.start_ns[rows].min()), int(ends.max())
 
 
 def holds_samples(step: StepView, index: int) -> bool:
-    """Whether one of the tensors that a work is given has as many of something as there are
-    samples, or the first matrix a multiple of them, as many rows of words are."""
+    """Whether a tensor argument of an operation has a dimension of the batch size, or the first
+    matrix a multiple of it, such as rows of all words."""
     call, samples = step.call(step.op_records[index]), step.samples or 0
     if call is None or not samples:
         return False
@@ -108,11 +128,11 @@ def holds_samples(step: StepView, index: int) -> bool:
 
 
 def _may_loop(step: StepView, record: OpRecord) -> bool:
-    """An optimizer goes over parameters, and a loader over samples that it makes: both are known
-    for what they are."""
+    """Whether an operation may be in such a loop: an optimizer loops over parameters, and a loader
+    over samples that it makes; other faults cover both."""
     return record.source >= 0 and record.phase != Phase.OPTIMIZER and not step.is_for_data(record)
 
 
 def _for_each(count: int, samples: int) -> bool:
-    """A sum that begins with nothing is added to once less."""
+    """A sum that starts from nothing has one addition less."""
     return count >= samples - 1 and (count % samples == 0 or (count + 1) % samples == 0)

@@ -1,4 +1,4 @@
-"""The script's own Python, between the model and the operators."""
+"""The script's own Python code, between the model and the operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from boundby.step.model import Floats, HostTime, StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.simulator import LaunchSequence
 
-# Python that is the model's or torch's. torch's making of batches is the script's.
+# Python that belongs to the model or to torch. torch's making of batches counts as the script's.
 _NOT_ITS_OWN = re.compile(
     r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|^<built-in function collect>$"
 )
@@ -27,7 +27,7 @@ _RUNS = (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Time of the profiled step in which nothing ran but the script's own Python."""
+    """Time of the profiled step in which only the script's own Python ran."""
 
     start_ns: int
     end_ns: int
@@ -40,7 +40,7 @@ class Stretch:
 
 
 def stretches(step: StepView) -> list[Stretch]:
-    """Where the script is at work itself, in order of time."""
+    """Intervals in which the script's own Python runs, in order of time."""
     timeline, host = step.timeline, step.timeline.host
     least = LONG_PYTHON_OPERATORS.value * (step.machine.overheads.eager_op_ns or OPERATOR_NS.value)
     others = _is_others(timeline)
@@ -56,7 +56,7 @@ def stretches(step: StepView) -> list[Stretch]:
         start, end = int(starts[at]), int(stops[at])
         inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
         most = np.bincount(host.name[inside]).max() if len(inside) else 0
-        # However few calls that takes.
+        # However few calls are in it.
         around = host.start_ns[loads] <= start
         loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
         loops = loaded or bool(most >= LOOP_CALLS.value)
@@ -68,7 +68,7 @@ def _is_others(timeline: Timeline) -> Mask:
     host, names = timeline.host, timeline.names
     python = np.array([bool(_NOT_ITS_OWN.search(name)) for name in names] or [False])
     marked = np.array([name.startswith(_OPTIMIZER) for name in names] or [False])
-    # What is around the whole step says nothing of it.
+    # A function around the whole step is not specific.
     ends = host.start_ns + host.duration_ns
     partial = (host.start_ns > timeline.start_ns) | (ends < timeline.end_ns)
     runs = np.isin(host.kind, _RUNS)
@@ -81,7 +81,8 @@ def _is_others(timeline: Timeline) -> Mask:
 
 
 def _calls_programs(timeline: Timeline) -> Mask:
-    """Lines that call a compiled function, also through a library: that is not the script's own."""
+    """Lines that call a compiled function, also through a library: that is not the script's own
+    time."""
     host = timeline.host
     python = host.kind == HostKind.PYTHON
     around = nearest(host.parent, python)[host.kind == HostKind.OP]
@@ -92,16 +93,16 @@ def _calls_programs(timeline: Timeline) -> Mask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """The script's own Python in the clean step: what it likely takes, and at most, if the profiler
-    made none of it longer."""
+    """The script's own Python in the clean step: the likely time, and at most, if the profiler did
+    not slow it."""
 
     likely: HostTime
     most: HostTime
 
 
 def own_python(step: StepView) -> Own:
-    """All of it but what makes a loader's batches, and what a library does that runs the model: a
-    trainer's loop is not the script's."""
+    """The time of the script's own Python, without making a loader's batches and without a library
+    that runs the model: a trainer's loop is not the script's."""
     launches = step.launches
     if step.device == "cpu":
         likely_ns, most_ns = (0.0, 0.0) if step.no_user_python else step.memoised(_own_on_cpu)
@@ -124,7 +125,7 @@ def own_python(step: StepView) -> Own:
 def _own_on_cpu(step: StepView) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
     lines = step.memoised(own_lines)
-    # Without a profiler Python takes no longer than with one, unless all of the step was slower.
+    # Without a profiler Python is not slower than with one, unless the whole step was slower.
     own = sum(
         min(python.get(line, 0.0) * one.share, DISTURBED_CPU.value * one.ns)
         for line, one in lines.items()
@@ -141,7 +142,7 @@ def _own_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
 
 
 def kept(step: StepView) -> HostTime:
-    """What stays of a device's host however the model is run: the script's own Python, a library's
+    """The host time that stays however the model is run: the script's own Python, a library's
     beside the model, and waiting for batches."""
     launches = step.launches
     profiled, passed = step.memoised(_all_beside_a_device)
@@ -164,8 +165,8 @@ def _but_loaders(step: StepView) -> list[Stretch]:
 def in_stretches(
     launches: LaunchSequence, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
 ) -> tuple[Floats, Floats]:
-    """Profiled time before each action, and behind the last: what lies in some stretches, or a part
-    of what does, and all of it."""
+    """Profiled time before each action, and after the last: inside some intervals (or a share of
+    it), and total."""
     host, rows = timeline.host, launches.rows
     if not len(rows):
         return np.zeros(len(launches.host_ns) + 1), np.ones(len(launches.host_ns) + 1)
@@ -181,15 +182,15 @@ def in_stretches(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtLine:
-    """Profiled time of the script's own at a line, and its share of all but work that passed
-    there."""
+    """Profiled time of the script's own Python at a line, and its share of the time there that is
+    not operators."""
 
     ns: float
     share: float
 
 
 def own_lines(step: StepView) -> dict[str, AtLine]:
-    """By line; none at which operators take longer."""
+    """By line; lines where operators take longer are left out."""
     at = step.memoised(_at_lines)
     return {
         step.timeline.sources[line]: AtLine(
@@ -201,8 +202,8 @@ def own_lines(step: StepView) -> dict[str, AtLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtLines:
-    """By line: time in stretches without work, in operators, and outside of operators. By stretch:
-    the line that most of it was at."""
+    """By line: time in intervals without operations, in operators, and outside of operators. By
+    interval: the line with most of it."""
 
     stretches: list[Stretch]
     longest: list[int]

@@ -1,4 +1,4 @@
-"""What of the script's own Python grows with the batch, and whether samples are calls of models."""
+"""How the script's own Python grows with the batch, and whether samples come from model calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boundby.model.assumptions.host import ROLLOUT_CALLS
 from boundby.model.intervals import union
 from boundby.step.model import HostTime, StepView
 from boundby.step.nesting import nearest
-from boundby.step.sample_loops import asking_ns, find_sample_loops
+from boundby.step.sample_loops import dispatch_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
 
 _MODULE = "nn.Module: "
@@ -17,11 +17,11 @@ _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
 def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
-    """Clean host time before each action, and behind the last, that is in proportion to the batch.
+    """Clean host time before each action, and after the last, that is proportional to the batch.
 
-    `growth` is the share of the script's own time that is; None: what is likely, all of what a
-    loop takes and half of the rest. On a CPU all of it is behind the last, and waiting for batches,
-    which are made of samples, grows in any case.
+    `growth` is the share of the script's own time that grows; None: the likely share, all time in
+    loops and half of the rest. On a CPU all of it is after the last, and waiting for batches, which
+    are made of samples, grows in any case.
     """
     timeline, host = step.timeline, step.timeline.host
     found = step.memoised(stretches)
@@ -38,7 +38,7 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
         waited = _for_samples(step)
         clean = max(0.0, step.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        python_ns = clean * min(1.0, own / profiled) + asking_ns(step, find_sample_loops(step))
+        python_ns = clean * min(1.0, own / profiled) + dispatch_ns(step, find_sample_loops(step))
         return HostTime(after_ns=min(step.wall_ns, waited + python_ns))
     launches = step.launches
     own_ns, since = in_stretches(launches, timeline, found, weight)
@@ -51,8 +51,8 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
 
 
 def _for_samples(step: StepView) -> float:
-    """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
-    may have taken its core for that."""
+    """On a CPU, the time for making batches, in this process or in workers that may have used its
+    core."""
     seen, data = step.host_counters, step.account.overhead.parts.get("data", 0.0)
     asleep = min(data, step.wall_ns * seen.sleep_share)
     return step.cpu_contention * (data - asleep) + asleep + step.wall_ns * seen.worker_cpu_share
@@ -61,8 +61,8 @@ def _for_samples(step: StepView) -> float:
 def rolls_out(step: StepView) -> bool:
     """Whether a training step calls a model many times for the samples that it trains on.
 
-    With nothing to differentiate; or all before one backward, and each read by the script before
-    the next, as actions are. More samples are more calls then.
+    Without gradients; or all before one backward, with a result that the script reads before the
+    next call, as actions are. More samples are more calls then.
     """
     timeline, host = step.timeline, step.timeline.host
     forward = np.unique(host.forward[host.forward >= 0])

@@ -26,6 +26,9 @@ class _Array:
     def is_deleted(self) -> bool:
         return False
 
+    def is_ready(self) -> bool:
+        return self._clock.ns >= self._ready_ns
+
     def block_until_ready(self) -> None:
         if self._clock.ns < self._ready_ns:
             self._clock.ns = self._ready_ns + self._late_ns
@@ -51,11 +54,25 @@ def test_steps_that_were_complete_before_the_host_woke_share_the_time() -> None:
     assert _times([3, 6, 9, 12], [0, 3.5, 0, 0]) == pytest.approx([3, 3, 3, 3])
 
 
+def test_a_pause_of_the_host_belongs_to_its_step() -> None:
+    clock = _Clock()
+    device = JaxDevice(clock)
+    marks = [device.mark()]
+    for host, device_ms in ((1, 2), (1, 2), (50, 2), (1, 2), (1, 2)):
+        clock.ns += host * MS
+        device.completed(_Array(clock, clock.ns + device_ms * MS))
+        marks.append(device.mark())
+    device.sync()
+    times = [ns / MS for ns in device.between(marks)]
+    assert max(times) > 45
+    assert sum(times) == pytest.approx(1 + 1 + 50 + 1 + 1 + 2)
+
+
 def test_a_host_that_is_never_behind_sets_the_times() -> None:
     assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
 
 
-def test_waiting_for_queued_steps_is_told() -> None:
+def test_waiting_for_queued_steps_is_reported() -> None:
     clock = _Clock()
     device = JaxDevice(clock)
     device.completed(_Array(clock, 5 * MS))

@@ -167,7 +167,7 @@ def test_accumulated_gradients_and_their_update_are_one_step(hooks: JaxHooks) ->
     assert len(steps.kinds) == 6
 
 
-def test_functions_that_tell_nothing_are_called_without_a_word(hooks: JaxHooks) -> None:
+def test_uninformative_functions_are_called_without_recording(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     make_batch = jax.jit(lambda i: jnp.full((8, 4), i, jnp.float32))
 

@@ -1,4 +1,4 @@
-"""Two diagnoses side by side: what got slower, by how much, and whether that is noise."""
+"""Compares two diagnoses: what became slower, by how much, and whether that is noise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from boundby.analysis.comparison.lines import match_lines
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT
 from boundby.model.assumptions.verdict import PROCESS_SLOWDOWN
 from boundby.model.comparison import Comparison, Difference, Side
-from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.rows import LineRow
 from boundby.step.idle_causes import CPU_WAIT
 
 _FEWEST_SAMPLES = 5  # of clean steps, for a bootstrap
 _RESAMPLES = 4000  # of the bootstrap
 _MOST_ROWS = 400  # file size limit
 _NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)  # definition
-_MISSING = 0.01  # of a step, in lines that are many and cut off
+_MISSING = 0.01  # share of a step in lines beyond the row limit
 
 
 def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> Comparison:
@@ -60,7 +62,7 @@ def _side(diagnosis: Diagnosis, name: str) -> Side:
 
 
 def working_ns(diagnosis: Diagnosis) -> float:
-    """The step without waiting for a CPU core, which another program decides."""
+    """The step time without waiting for a CPU core, which depends on other programs."""
     return diagnosis.step.wall_ns * (1 - _waiting_share(diagnosis))
 
 
@@ -70,7 +72,7 @@ def _waiting_share(diagnosis: Diagnosis) -> float:
 
 
 def _refused(before: Diagnosis, after: Diagnosis) -> str:
-    """Why the times cannot be judged: a run on a busy machine says little of the program."""
+    """Why the times cannot be compared: a busy machine disturbs them."""
     busy = [
         f"{which} waited for a core for {share:.0%} of its steps"
         for which, one in (("A", before), ("B", after))
@@ -82,7 +84,7 @@ def _refused(before: Diagnosis, after: Diagnosis) -> str:
 
 
 def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
-    """After over before: of the medians, resampled; of all samples where there are few."""
+    """After over before: of the medians, resampled; of all samples if there are few."""
     expected = working_ns(after) / max(working_ns(before), 1.0)
     first, second = _samples(before), _samples(after)
     if min(len(first), len(second)) >= _FEWEST_SAMPLES:
@@ -97,12 +99,12 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
 
 
 def _wider(reach: float) -> float:
-    """How far an interval reaches when processes differ too: independent errors, as factors."""
+    """The interval widened by the difference between processes: independent errors, as factors."""
     return math.exp(math.hypot(math.log(reach), math.log(PROCESS_SLOWDOWN.value)))
 
 
 def _samples(diagnosis: Diagnosis) -> list[float]:
-    """The step times that its time is the median of; a time that was given has none."""
+    """The samples whose median is the step time; a given time has none."""
     step = diagnosis.step
     around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
     works = 1 - _waiting_share(diagnosis)
@@ -110,12 +112,12 @@ def _samples(diagnosis: Diagnosis) -> list[float]:
 
 
 def _kind(diagnosis: Diagnosis) -> str:
-    """What kind of step it is, without the step's number; older files do not tell them apart."""
+    """The kind of step, without the step's number; older files do not separate the two."""
     return diagnosis.step.series or diagnosis.step.kind
 
 
 def _resampled(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """A bootstrap of the ratio of medians: where it lies with 95% confidence."""
+    """The 95% interval of the ratio of medians, by bootstrap."""
     chance = np.random.default_rng(0)
     medians = [
         np.median(chance.choice(np.asarray(samples), (_RESAMPLES, len(samples))), axis=1)
@@ -143,7 +145,7 @@ def _groups(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 
 def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
-    """By operator and shapes, wherever they are called: lines move between versions."""
+    """By operator and shapes, at any line: lines move between versions."""
     gathered: dict[tuple[str, str], list[list[float]]] = {}
     for side, diagnosis in enumerate((before, after)):
         for row in diagnosis.ops:
@@ -166,7 +168,7 @@ def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 
 def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
-    """By source line, wherever it has moved to."""
+    """By source line, also if it has moved."""
     pairs, gone, new = match_lines(before, after)
     rows = [
         _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
@@ -195,13 +197,13 @@ def _difference(
 
 
 def _ranked(rows: list[Difference]) -> list[Difference]:
-    """What got slower first, what got faster last."""
+    """The rows with the largest slowdown first, the largest speed-up last."""
     largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
     return sorted(largest, key=lambda row: -row.delta_ns)
 
 
 def _whole(diagnosis: Diagnosis) -> bool | None:
-    """Whether its lines are all of the step; None where it has none."""
+    """Whether its lines add up to the step; None without lines."""
     missing = working_ns(diagnosis) - sum(row.ns for row in diagnosis.lines)
     return missing <= _MISSING * diagnosis.step.wall_ns if diagnosis.lines else None
 

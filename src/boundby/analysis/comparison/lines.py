@@ -1,11 +1,11 @@
-"""Which source line of one diagnosis is which of another: they move, and so do their files."""
+"""Matches the source lines of two diagnoses: lines move, and files are renamed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from boundby.model.diagnosis import LineRow
+from boundby.model.rows import LineRow
 
 Pair = tuple[LineRow, LineRow]
 Key = Callable[[LineRow], object]
@@ -14,11 +14,11 @@ Key = Callable[[LineRow], object]
 def match_lines(
     before: Sequence[LineRow], after: Sequence[LineRow]
 ) -> tuple[list[Pair], list[LineRow], list[LineRow]]:
-    """Pairs of the same line, what is only before, what is only after.
+    """Pairs of the same line; lines only before; lines only after.
 
-    The same place and text come first, then the same text in the same file, then the same text in
-    the same function of another file, then a text that each side has once; at last the same place,
-    in a file that may have been renamed.
+    Matched in this order: the same place and text; the same text in the same file; the same text in
+    the same function of another file; a text that occurs once on each side; the same place, in a
+    file that may have been renamed.
     """
     pairs: list[Pair] = []
     left, right = list(before), list(after)
@@ -50,7 +50,7 @@ def _function_and_text(_: Sequence[LineRow]) -> Key:
 
 
 def _only_text(rows: Sequence[LineRow]) -> Key:
-    """A text that is there once: `x = self.act(x)` in several places tells nothing."""
+    """A text that occurs once: `x = self.act(x)` in several places identifies no line."""
     counts = Counter(row.text for row in rows)
     return lambda row: row.text if row.text and counts[row.text] == 1 else None
 
@@ -61,7 +61,7 @@ def _place(row: LineRow, renamed: dict[str, str] | None = None) -> object:
 
 
 def _renamed(pairs: Iterable[Pair]) -> dict[str, str]:
-    """What files are called now: each what most of its lines say."""
+    """The new names of files: for each, the file that most of its lines moved to."""
     votes: dict[str, Counter[str]] = {}
     for a, b in pairs:
         votes.setdefault(_file(a), Counter())[_file(b)] += 1
@@ -71,7 +71,7 @@ def _renamed(pairs: Iterable[Pair]) -> dict[str, str]:
 def _paired(
     left: Iterable[LineRow], right: Iterable[LineRow], left_key: Key, right_key: Key
 ) -> tuple[list[Pair], list[LineRow], list[LineRow]]:
-    """Rows of both with the same key, first to first; and what is left of either."""
+    """Pairs of rows with the same key, in order; and the unmatched rows of each side."""
     waiting: dict[object, list[LineRow]] = {}
     for row in right:
         waiting.setdefault(right_key(row), []).append(row)

@@ -1,1 +1,2 @@
-"""What the operating system tells of a running script: CPU time, page faults, sampled lines."""
+"""What the operating system reports about a running script: CPU time, page faults, sampled
+lines."""

@@ -1,6 +1,6 @@
-"""What torch's compiler says of itself: how long it compiled, why again, and why in pieces.
+"""What torch's compiler reports: compile time, reasons of recompilations and graph breaks.
 
-It is asked where a script has loaded it, and never loaded for that.
+It is read only if a script has loaded it, and never loaded for that.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from boundby.model.host_counters import CompiledAgain
 
 _COMPILING = ("entire_frame_compile", "entire_backward_compile")
-# A reason is a paragraph; its first line says what it was.
+# A reason is a paragraph; its first line is enough.
 _MOST_REASONS = 20
 _RESUMED = "torch_dynamo_resume_in_"
 _LIMIT = "recompile limit"
 
 
 def compiled_ns() -> float:
-    """How long the process has compiled so far, backward graphs included."""
+    """The compile time of the process so far, backward graphs included."""
     compiler = _compiler()
-    if compiler is None:  # asked at the end of every step
+    if compiler is None:  # called at the end of every step
         return 0.0
     spent = getattr(compiler, "cumulative_time_spent_ns", None) or {}
     return sum(float(spent.get(name, 0.0)) for name in _COMPILING)
 
 
 def graph_breaks() -> tuple[str, ...]:
-    """Why compiled code is in pieces, in the compiler's words, each once."""
+    """The reasons of graph breaks, in the compiler's words, each once."""
     counters = getattr(_compiler(), "counters", None) or {}
     words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
     first = dict.fromkeys(line for reason in words if (line := _first_line(reason)))
@@ -37,7 +37,7 @@ def graph_breaks() -> tuple[str, ...]:
 
 
 def graph_break_lines() -> tuple[tuple[str, str], ...]:
-    """The user's lines at which compiled code breaks, each with the reason, the first first."""
+    """The user's lines of graph breaks, each with the reason, in order."""
     found: dict[tuple[str, str], None] = {}
     for one in getattr(_compiler(), "graph_break_reasons", None) or ():
         for frame in reversed(getattr(one, "user_stack", None) or ()):
@@ -57,12 +57,12 @@ def graph_break_lines() -> tuple[tuple[str, str], ...]:
 
 
 def compiled_again() -> tuple[CompiledAgain, ...]:
-    """Functions that were compiled more than once, the most often first."""
+    """Functions that were compiled more than once, the most frequent first."""
     times: Counter[str] = Counter()
     reasons: dict[str, str] = {}
     for seen in _metrics():
         name = seen.co_name or ""
-        # What goes on after a break is compiled again whenever its function is.
+        # Code after a graph break is compiled again whenever its function is.
         if name.startswith(_RESUMED) or not seen.co_filename:
             continue
         where = _user_line(seen.co_filename, seen.co_firstlineno, name)
@@ -80,8 +80,8 @@ def compiled_again() -> tuple[CompiledAgain, ...]:
 
 
 def gave_up() -> bool:
-    """Whether a function of the user's runs uncompiled: it reached the limit of recompilations, or
-    cannot be divided where it breaks, as in a loop."""
+    """Whether a user's function runs uncompiled: it reached the limit of recompilations, or cannot
+    be divided where it breaks, as in a loop."""
     counters = getattr(_compiler(), "counters", None) or {}
     words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
     if any(_LIMIT in str(reason) for reason in words):
@@ -91,7 +91,7 @@ def gave_up() -> bool:
 
 
 def _failed() -> Iterator[Any]:
-    """Compilations that came to nothing."""
+    """Compilations that failed."""
     return (seen for seen in _metrics() if getattr(seen, "fail_type", None))
 
 
@@ -110,7 +110,7 @@ def _first_line(reason: object) -> str:
 
 
 def _user_line(file: str, line: int | None, function: str) -> str | None:
-    # Loads numpy, which the script has by now.
+    # Loads numpy, which the script has loaded by now.
     from boundby.capture.torch.evidence.places import user_line_at
 
     return user_line_at(file, line, function)

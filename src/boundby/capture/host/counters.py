@@ -1,7 +1,7 @@
-"""What went on around the clean steps: the collector, the scheduler, the compiler.
+"""Counters around the clean steps: the garbage collector, the scheduler, the compiler.
 
-Everything is read at step ends, or by the collector itself: nothing runs inside a step but two
-looks at the clock for each collection. Loaded before the script: nothing heavy is imported.
+Everything is read at step ends, or by the collector's own callback: inside a step there are only
+two clock readings per collection. Loaded before the script: nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from boundby.runtime.cores import cores_at_hand
 
 _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
-# Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
+# In its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
 _BUSY = (0, 1, 2, 5, 6, 7)
 _STOLEN = 7
-# After a process's name: user and system time, its own and that of its children that ended.
+# After a process's name: user and system time, of itself and of its children that ended.
 _PROCESSES = Path("/proc")
 _RAN = (11, 12, 13, 14)
 _MOST_PLACES = 5
@@ -54,15 +54,15 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cores:
-    """All cores together, since the system started: for how long they were wanted, and of that
-    given to others."""
+    """All cores together, since the system started: their busy time, and the part of it given to
+    other virtual machines."""
 
     busy_ns: float
     stolen_ns: float
 
 
 class HostCounterSampler:
-    """Stands by during the clean window: `begin`, `step` at each step's end, `end`."""
+    """Reads counters during the clean window: `begin`, `step` at each step's end, `end`."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
@@ -93,7 +93,8 @@ class HostCounterSampler:
             gc.callbacks.append(self._collect)
 
     def waited(self, ns: int, workers: int = 0) -> None:
-        """For a batch, of so many processes: inside the step, or before its first call."""
+        """The time waited for a batch from this many processes: inside the step, or before its
+        first call."""
         self._waited += ns
         self._loader_workers = max(self._loader_workers, workers)
 
@@ -106,7 +107,7 @@ class HostCounterSampler:
         self._step_pages.append(pages - self._pages)
         self._pages = pages
         compiled = compiled_ns()
-        # A script that resets the compiler starts counting at nothing.
+        # A script that resets the compiler starts counting at zero.
         self._compiler_ns.append(max(0.0, compiled - self._compiled))
         self._compiled = compiled
 
@@ -121,7 +122,7 @@ class HostCounterSampler:
         peak_bytes: int | None,
         fresh_page_ns: float = 0.0,
     ) -> HostCounters:
-        """What was seen; without a clean window, nothing but the compiler's own notes."""
+        """The counters; without a clean window, only the compiler's own reports."""
         main = busiest = ours = others = workers = stolen = allocations = None
         wall, fresh_pages, system = 0.0, 0, 0.0
         kept_pages: int | None = None
@@ -176,7 +177,7 @@ class HostCounterSampler:
 
     def _collect(self, phase: str, _: object) -> None:
         if phase == "start":
-            # Work of a C++ thread may set it off, with no Python around it.
+            # Work of a C++ thread may start it, with no Python around it.
             frame = sys._getframe().f_back
             self._place = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
             self._since = self._clock()
@@ -199,7 +200,7 @@ class HostCounterSampler:
 
 
 def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:
-    """The longest first; files as seen from where they are imported, as profilers name them."""
+    """The longest first; files relative to where they are imported, as profilers name them."""
     roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
 
     def trimmed(file: str) -> str:
@@ -211,7 +212,7 @@ def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]
 
 
 def _thread_times() -> dict[int, ThreadTime]:
-    """Linux tells for each thread how long it ran and how long it waited for a core."""
+    """On Linux, the run time of each thread and how long it waited for a core."""
     found: dict[int, ThreadTime] = {}
     try:
         threads = [place.name for place in _SCHEDULER.iterdir()]
@@ -225,7 +226,7 @@ def _thread_times() -> dict[int, ThreadTime]:
 
 
 def thread_time(thread: int) -> ThreadTime | None:
-    """Since it began; None where the system keeps no such figures."""
+    """Since the thread began; None if the operating system does not count this."""
     try:
         ran, stall_sensitivity, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
         return ThreadTime(ran_ns=float(ran), delayed_ns=float(stall_sensitivity))
@@ -234,10 +235,10 @@ def thread_time(thread: int) -> ThreadTime | None:
 
 
 def _cores() -> _Cores | None:
-    """What the system tells of all its cores together."""
+    """The operating system's counters of all cores together."""
     try:
         _, *words = _CORES.read_text().splitlines()[0].split()
-        # The two behind these are counted among the first.
+        # The two after these are counted among the first.
         ticks = [int(word) for word in words[: _STOLEN + 1]]
         each = 1e9 / os.sysconf("SC_CLK_TCK")
         busy = sum(ticks[at] for at in _BUSY)
@@ -247,16 +248,16 @@ def _cores() -> _Cores | None:
 
 
 def _workers_ns() -> float | None:
-    """How long the processes that this one has started have run, those that ended included."""
+    """CPU time of the processes that this one has started, also of those that have ended."""
     try:
         lists = [(thread / "children").read_text() for thread in _SCHEDULER.iterdir()]
-    except OSError:  # not Linux, or a kernel that keeps no such lists
+    except OSError:  # not Linux, or a kernel without such lists
         return None
     ended = os.times()
     total = (ended.children_user + ended.children_system) * 1e9
     for child in " ".join(lists).split():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # Its name stands in brackets and may have any character.
+            # Its name is in parentheses and may contain any character.
             fields = (_PROCESSES / child / "stat").read_text().rpartition(")")[2].split()
             ticks = sum(int(fields[at]) for at in _RAN)
             total += ticks * 1e9 / os.sysconf("SC_CLK_TCK")
@@ -264,12 +265,12 @@ def _workers_ns() -> float | None:
 
 
 def _allocations() -> int | None:
-    """How often torch has asked the device for memory and given it back; None without a device."""
+    """How often torch has allocated and freed device memory; None without a device."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
     stats = torch.cuda.memory_stats()
-    # Another allocator may be in place, which counts neither.
+    # Another allocator may be active, which counts neither.
     counts = [stats.get(name) for name in ("num_device_alloc", "num_device_free")]
     known = [int(count) for count in counts if count is not None]
     return sum(known) if known else None

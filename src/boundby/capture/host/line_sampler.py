@@ -1,9 +1,9 @@
-"""The line that the script is at, asked every millisecond while steps are profiled.
+"""Samples the line that the script runs, every millisecond while steps are profiled.
 
 The profiler sees calls. A loop that only adds numbers makes none, and between two calls of a
-function only asking tells which of its lines takes the time. A loop answers where it turns round:
-its lines are not told apart. Asking costs 1 to 3% of a profiled step (2 cores, a step of Python and
-small operators), and clean steps nothing.
+function only sampling shows which of its lines takes the time. A loop is sampled where it jumps
+back: its lines are not distinguished. Sampling costs 1 to 3% of a profiled step (2 cores, a step of
+Python and small operators), and nothing in clean steps.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from types import CodeType
 from typing import NamedTuple
 
 _EVERY_S = 0.001  # sampling interval
-# How soon a thread that runs Python without pause lets another ask. After Python's own 5 ms a short
-# function has long come to its call of torch, which lets go by itself: all answers would be there.
+# How soon a thread that runs Python without pause releases the interpreter. With Python's default
+# of 5 ms, a short function has long reached its call of torch, which releases it anyway: all
+# samples would be there.
 _SWITCH_S = 0.0001
 _MOST = 100_000  # a step may take minutes
 
 
 class Sample(NamedTuple):
-    """Where the innermost Python function of the sampled thread was."""
+    """The innermost Python function of the sampled thread, with its line."""
 
-    time_ns: int  # of the profiler's clock, which counts from the epoch
+    time_ns: int  # in the profiler's clock, which counts from the epoch
     file: str
     function: str
     line: int
 
 
 class LineSampler:
-    """Asks the thread that started it; a bare thread, which the script's own do not see."""
+    """Samples the thread that started it, from a bare thread, which the script's own code does not
+    see."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, CodeType, int | None]] = []
@@ -54,7 +56,7 @@ class LineSampler:
         if self._running is None or self._stopped is None:
             return
         self._running.release()
-        # It may be the process that is gone: a fork has none of its parent's threads.
+        # The process may be a fork, which has none of its parent's threads.
         self._stopped.acquire(timeout=1.0)
         self._running = self._stopped = None
         if self._switch_s is not None:
@@ -76,7 +78,7 @@ class LineSampler:
                 frame = frames().get(thread)
                 if frame is not None:
                     seen.append((clock(), frame.f_code, frame.f_lineno))
-                # A frame that is kept keeps the script's tensors.
+                # Keeping a frame would keep the script's tensors.
                 del frame
         finally:
             stopped.release()

@@ -1,4 +1,4 @@
-"""The random states of a program, put back after boundby's own work in its process.
+"""Restores the random states of a program after boundby's own work in its process.
 
 Measuring roofs draws random tensors, and importing a library may draw from Python's generator.
 """

@@ -1,7 +1,7 @@
-"""The host's pace while a script runs: looked at again and again between its steps.
+"""The host's speed while a script runs: sampled repeatedly between its steps.
 
-What waits for the host is as uncertain as that. Loaded before the script: nothing heavy is
-imported.
+Times that depend on the host are as uncertain as its speed. Loaded before the script: nothing heavy
+is imported.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from boundby.model.host_speed import addition_ns
 
 _ADDITIONS = 1_000  # 25 to 50 us a sample
 _LOOPS = 3  # the fastest of them counts
-# Looks that follow each other closer than this see the same.
+# Samples closer together than this see the same speed.
 _APART_NS = 10_000_000
 
 
-class Pace:
-    """Every look so far, in ns for one addition."""
+class HostSpeedSampler:
+    """All samples so far, in ns per addition."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.seen: list[float] = []
         self._clock = clock
         self._last: int | None = None
 
-    def look(self) -> None:
-        """Some 70 us of Python, unless it has just been looked."""
+    def sample(self) -> None:
+        """Take a sample (about 70 us of Python), unless one was just taken."""
         now = self._clock()
         if self._last is None or now - self._last >= _APART_NS:
-            # The best of a few: one may have been interrupted.
+            # The minimum of a few: one may have been interrupted.
             self.seen.append(min(addition_ns(_ADDITIONS) for _ in range(_LOOPS)))
             self._last = now

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from boundby.runtime.cores import cores_at_hand
 
 # Functions of jax that make a compiled function, and their namespaces. Private copies, which jax
 # itself calls, are left alone.
@@ -21,6 +24,28 @@ def namespace(jax: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         found = getattr(found, part, None)
     return found
+
+
+class Kind(NamedTuple):
+    """What jax compiles for of an array or a number; `devices` where it is spread over several."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_weak: bool
+    devices: str
+
+
+def kind_of(jax: Any, value: Any) -> Kind | None:
+    """None for what is no array and no number."""
+    try:
+        of_it = jax.typeof(value)
+        shape = tuple(int(extent) for extent in of_it.shape)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    sharding = getattr(value, "sharding", None)
+    is_spread = sharding is not None and len(sharding.device_set) > 1
+    devices = str(getattr(sharding, "spec", sharding)) if is_spread else ""
+    return Kind(shape, str(of_it.dtype), bool(getattr(of_it, "weak_type", False)), devices)
 
 
 def is_compiled_function(value: object) -> bool:
@@ -47,7 +72,13 @@ def is_tracing() -> bool:
 
 def leaves(jax: Any, tree: Any) -> list[Any]:
     """The arrays of a tree of arguments or results."""
-    return [leaf for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, jax.Array)]
+    found = jax.tree_util.tree_leaves(tree)
+    return [leaf for leaf in found if isinstance(leaf, jax.Array) and is_waitable(leaf)]
+
+
+def is_waitable(value: Any) -> bool:
+    """Whether it is an array that tells when it was computed: arrays of random keys do not."""
+    return hasattr(value, "is_ready")
 
 
 def is_numpy(value: Any) -> bool:
@@ -58,6 +89,11 @@ def is_numpy(value: Any) -> bool:
 def is_ready_to_wait(array: Any) -> bool:
     """Whether waiting for an array is possible: its memory was not donated."""
     return not array.is_deleted()
+
+
+def is_ready(array: Any) -> bool:
+    """Whether the device has done what an array comes from; unknown where it was donated."""
+    return not array.is_deleted() and bool(array.is_ready())
 
 
 def is_computed(array: Any) -> bool:
@@ -75,6 +111,12 @@ def wait_for_all(jax: Any) -> None:
 def platform(jax: Any) -> str:
     """`cpu`, `gpu` or `tpu`: where computations run by default."""
     return str(jax.default_backend())
+
+
+def threads() -> int:
+    """How many threads XLA's operators use on a CPU: it does not read OMP_NUM_THREADS."""
+    asked = os.environ.get("NPROC", "")
+    return int(asked) if asked.isdecimal() else cores_at_hand()
 
 
 def start_profiler(jax: Any, folder: Path) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from boundby.capture.jax import compat
+from boundby.capture.jax.hooks import JaxHooks
+from boundby.capture.jax.signatures import Explanation, Signatures
+from boundby.capture.process.guard import Guard
 
 # The event whose duration is that of the compiler itself.
 _BACKEND = "/jax/core/compile/backend_compile_duration"
@@ -20,20 +23,26 @@ _TRACING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation of a function, after so many steps."""
+    """One compilation of a function, after so many steps; of one compiled before, with why."""
 
     step: int
     function: str
     ns: float
+    why: Explanation | None = None
 
 
 class Compilations:
     """Listens to jax's own reports of compilations; cached calls report nothing."""
 
-    def __init__(self, jax: Any, step: Callable[[], int]) -> None:
+    def __init__(
+        self, jax: Any, hooks: JaxHooks, step: Callable[[], int], guard: Guard | None = None
+    ) -> None:
         self.seen: list[Compilation] = []
         self.spent_ns = 0.0  # tracing, lowering and compiling
+        self._hooks = hooks
+        self._signatures = Signatures(jax)
         self._step = step
+        self._guard = guard or Guard()
         self._undo = compat.on_compile(jax, self._on_event)
         self.began = time.perf_counter_ns()
 
@@ -41,7 +50,20 @@ class Compilations:
         if event in _TRACING:
             self.spent_ns += seconds * 1e9
         if event == _BACKEND:
-            self.seen.append(Compilation(step=self._step(), function=function, ns=seconds * 1e9))
+            self._guard.do(self._compiled, function, seconds * 1e9)
+
+    def _compiled(self, function: str, ns: float) -> None:
+        call, why = self._hooks.call, None
+        if call is not None and function in (call.function.name, f"jit({call.function.name})"):
+            why = self._signatures.explain(call)
+        else:
+            # A call that is not watched: the next one of this function is.
+            for one in self._hooks.functions:
+                if function in (one.name, f"jit({one.name})"):
+                    one.is_quiet = False
+        self.seen.append(Compilation(step=self._step(), function=function, ns=ns, why=why))
 
     def close(self) -> None:
-        self._undo()
+        """Listen no longer; a second call does nothing."""
+        undo, self._undo = self._undo, lambda: None
+        undo()

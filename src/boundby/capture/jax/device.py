@@ -17,12 +17,14 @@ _BEHIND_NS = 50_000
 @dataclass(slots=True)
 class Mark:
     """The end of a step: on the host, an array that is ready when its work is done, and when that
-    was, where the host has waited for it."""
+    was, where the host has waited for it. `in_time`: its work was done before the host ended the
+    next step, or that of the step before was done before the host ended this one."""
 
     host_ns: int
     array: Any
     ready_ns: int | None = None
     waited_ns: int = 0
+    in_time: bool = False
 
 
 class JaxDevice:
@@ -49,7 +51,13 @@ class JaxDevice:
         self._latest = array
 
     def mark(self) -> Mark:
+        before = self._open[-1] if self._open else None
+        was_idle = before is not None and before.array is not None and compat.is_ready(before.array)
         mark = Mark(self._clock(), self._latest)
+        if before is not None and was_idle:
+            before.in_time = True
+            # Before the first step the device was idle, whatever it does in the others.
+            mark.in_time = before is not self._open[0]
         self._open.append(mark)
         return mark
 
@@ -74,16 +82,19 @@ class JaxDevice:
         last = marks[-1].ready_ns if marks else None
         if not host or last is None or all(mark.waited_ns <= _BEHIND_NS for mark in marks):
             return host
-        # A step's completion is known where the host waited for it, unless the host woke so late
-        # that the next one was complete too. Steps between two known times share that time.
+        # A step's completion is known where the device was not a step behind the host, and where
+        # the host waited for it, unless the host woke so late that the next one was complete too.
+        # Steps between two known times share that time.
         known = [(0, marks[0].host_ns)]
-        known += [
-            (at, mark.ready_ns)
-            for at, (mark, after) in enumerate(itertools.pairwise(marks))
-            if at
-            and mark.ready_ns is not None
-            and min(mark.waited_ns, after.waited_ns) > _BEHIND_NS
-        ]
+        for at, (mark, after) in enumerate(itertools.pairwise(marks)):
+            if at and mark.in_time:
+                known.append((at, mark.host_ns))
+            elif (
+                at
+                and mark.ready_ns is not None
+                and min(mark.waited_ns, after.waited_ns) > _BEHIND_NS
+            ):
+                known.append((at, mark.ready_ns))
         known.append((len(host), last))
         times: list[float] = []
         for (since, began), (until, ended) in itertools.pairwise(known):

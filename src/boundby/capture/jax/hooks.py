@@ -13,7 +13,7 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from boundby.capture.jax import compat
 from boundby.capture.process.guard import Guard
@@ -60,6 +60,13 @@ class Function:
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place
 
+    def is_static(self, position: int | str, name: str) -> bool:
+        """Whether an argument's value is compiled into the program, as far as the options tell."""
+        options = self.maker[2] if self.maker is not None else {}
+        return position in _several(options.get("static_argnums")) or name in _several(
+            options.get("static_argnames")
+        )
+
     @property
     def can_be_compiled_again(self) -> bool:
         return self.maker is not None and self.made == 1
@@ -76,6 +83,15 @@ class Function:
         return (self.variant or self.compiled)(*args, **kwargs)
 
 
+class Call(NamedTuple):
+    """A call of the script's that is under way."""
+
+    function: Function
+    compiled: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class JaxHooks:
     """One per run: wrapped functions stay wrapped, and cost one comparison without a watcher."""
 
@@ -83,7 +99,8 @@ class JaxHooks:
         self.watcher: CallListener | None = None
         self._guard = guard or Guard()
         self._patches = PatchSet()
-        self._local = threading.local()
+        # Of the script's main thread: others are not watched.
+        self.call: Call | None = None
         self._functions: dict[Hashable, Function] = {}
         self._thread = threading.main_thread().ident
 
@@ -182,12 +199,12 @@ class JaxHooks:
 
     def _is_inside(self) -> bool:
         """Whether this call is part of another one, or of its tracing."""
-        inside = getattr(self._local, "inside", ())
-        return bool(inside) or threading.get_ident() != self._thread or compat.is_tracing()
+        is_elsewhere = self.call is not None or threading.get_ident() != self._thread
+        return is_elsewhere or compat.is_tracing()
 
     def _note_gradient(self) -> None:
-        for function in getattr(self._local, "inside", ()):
-            function.traced_gradient = True
+        if self.call is not None and threading.get_ident() == self._thread:
+            self.call.function.traced_gradient = True
 
     def _observed(
         self,
@@ -196,19 +213,15 @@ class JaxHooks:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        local = self._local
-        stack = getattr(local, "inside", None)
-        if stack is None:
-            stack = local.inside = []
-        if stack or threading.get_ident() != self._thread:
+        if self.call is not None or threading.get_ident() != self._thread:
             return original(*args, **kwargs)
         watcher = self.watcher
         told = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
-        stack.append(function)
+        self.call = Call(function, original, args, kwargs)
         try:
             result = self._run(function, original, args, kwargs)
         finally:
-            stack.pop()
+            self.call = None
         if told is not None:
             self._guard.do(told, result)
         return result
@@ -230,3 +243,10 @@ class JaxHooks:
                 if hook.call_failed(function, error):
                     return original(*args, **kwargs)
             raise
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """One or several of something, as options of jax have them."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, int | str) else tuple(given)

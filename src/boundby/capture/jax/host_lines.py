@@ -1,4 +1,4 @@
-"""The lines of one recorded step, put into the timeline of another step of the same kind.
+"""Puts the lines of one recorded step into the timeline of another step of the same kind.
 
 Both steps make the same calls. Between two of them each line gets the share of the time that it had
 in the recorded step.
@@ -18,7 +18,7 @@ from boundby.capture.jax.line_recorder import LineMark, LineRecord
 from boundby.capture.kineto.nesting import nearest, parents_of
 from boundby.model import HostEvents, HostKind, Ints, Timeline
 
-# More lines than this are put together by time.
+# More lines than this are merged by time.
 _MOST_PIECES = 5_000
 _CALLS = (HostKind.OP, HostKind.SYNC)
 _NONE = -1
@@ -28,7 +28,7 @@ Rows = npt.NDArray[np.int32]
 
 
 class _Pieces(NamedTuple):
-    """Columns: a stretch of time at one line, which is an index."""
+    """Columns: intervals of time at one line, which is an index."""
 
     start_ns: Ints
     end_ns: Ints
@@ -78,7 +78,7 @@ def _thread(timeline: Timeline) -> int | None:
 
 
 def _span(timeline: Timeline) -> tuple[int, int]:
-    """From the step's begin to boundby's own wait at its end: where the lines were recorded."""
+    """From the step's begin to boundby's own sync at its end: where the lines were recorded."""
     host = timeline.host
     return timeline.start_ns, int(host.start_ns[host.kind == HostKind.OBSERVER].max())
 
@@ -86,7 +86,8 @@ def _span(timeline: Timeline) -> tuple[int, int]:
 def _distinct(
     record: LineRecord, place: Callable[[LineMark], str]
 ) -> tuple[Ints, Ints, list[tuple[str, str]]]:
-    """When lines began, and the end of the last; which they were; their names and functions."""
+    """The start times of lines, and the end of the last; which line each is; their names and
+    functions."""
     index: dict[tuple[str, str], int] = {}
     known: dict[tuple[str, str, int], int] = {}
     lines = []
@@ -104,14 +105,14 @@ def _distinct(
 
 
 def _outer(host: HostEvents, thread: int) -> Ints:
-    """Calls on the script's thread that are in no other one."""
+    """Calls on the script's thread that are inside no other call."""
     calls = np.isin(host.kind, _CALLS) & (host.thread == thread)
     around = np.append(nearest(host.parent, calls), _NONE)[host.parent]
     return np.flatnonzero(calls & (around == _NONE))
 
 
 def _snapped(edges: Floats, host: HostEvents, calls: Ints) -> Floats:
-    """No line begins inside a call: two clocks agree within microseconds only."""
+    """Start times moved out of calls, because the two clocks agree within microseconds only."""
     if not len(calls):
         return edges
     starts, ends = host.start_ns[calls], (host.start_ns + host.duration_ns)[calls]
@@ -122,7 +123,7 @@ def _snapped(edges: Floats, host: HostEvents, calls: Ints) -> Floats:
 
 
 def _anchors(recorded: Timeline, timeline: Timeline, thread: int) -> tuple[Ints, Ints]:
-    """Moments that are the same in both steps: begin, end, and those of calls in common."""
+    """Moments that are the same in both steps: begin, end, and those of common calls."""
     before, after = recorded.host, timeline.host
     first, second = _outer(before, thread), _outer(after, thread)
     one = [recorded.names[name] for name in before.name[first]]
@@ -144,7 +145,7 @@ def _anchors(recorded: Timeline, timeline: Timeline, thread: int) -> tuple[Ints,
 
 
 def _pieces(times: Floats, lines: Ints) -> _Pieces:
-    """Neighbours at the same line are one; very many are put together by time."""
+    """Neighbours at the same line are one; very many are merged by time."""
     edges = np.maximum.accumulate(times.astype(np.int64))
     if len(lines) > _MOST_PIECES:
         grid = np.linspace(edges[0], edges[-1], _MOST_PIECES + 1).astype(np.int64)
@@ -183,7 +184,7 @@ def _rows(pieces: _Pieces, sources: Rows, names: Rows, thread: int) -> HostEvent
 
 
 def _merged(host: HostEvents, added: HostEvents) -> tuple[HostEvents, Ints]:
-    """All rows in order, with their parents and lines; and where each row went."""
+    """All rows in order, with their parents and lines; and the new position of each row."""
     columns = {
         name: np.concatenate([getattr(host, name), getattr(added, name)])
         for name in HostEvents.__struct_fields__

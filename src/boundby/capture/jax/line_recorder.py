@@ -1,8 +1,8 @@
 """Records which line of the script runs when, during the first profiled step.
 
-XLA's profile has the calls of compiled functions without the lines that made them, and nothing of
-other Python code. Line events (`sys.settrace`) tell both. They slow Python down, so only the first
-profiled step has them, which is discarded as a timing; `host_lines` puts the lines into the others.
+XLA's profile has the calls of compiled functions without the lines that made them, and no other
+Python code. Line events (`sys.settrace`) provide both. They slow Python down, so only the first
+profiled step has them, which is not used for timing; `host_lines` puts the lines into the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 200_000  # events
 
 
 class LineMark(NamedTuple):
-    """From here on a line of the user's runs, or what it calls."""
+    """From this time on a line of the user's runs, or what it calls."""
 
     time_ns: int
     file: str
@@ -37,7 +37,7 @@ class LineRecord(NamedTuple):
 
 
 class LineRecorder:
-    """Line events of the thread that starts it, in files that are no library's."""
+    """Line events of the thread that starts it, in files that belong to no library."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class LineRecorder:
 
     @property
     def record(self) -> LineRecord | None:
-        """None where nothing was recorded to its end."""
+        """The record; None if nothing was recorded until its end."""
         if not self._end_ns:
             return None
         marks = [

@@ -39,7 +39,10 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         profile = Observation(
             source="jax", framework="jax", device=ObservedDevice(kind=_kind(capture))
         )
-    settings = Settings(versions={**profile.settings.versions, **versions})
+    settings = Settings(
+        versions={**profile.settings.versions, **versions},
+        threads=compat.threads() if _kind(capture) == "cpu" else None,
+    )
     notes = [*capture.notes, *profile.notes]
     device = profile.device
     if device.kind == "cuda" or device.kind == "cpu":
@@ -52,7 +55,9 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         step=_timing(capture, notes),
         host=capture.host_counters,
         settings=settings,
-        host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
+        host_speed=HostSpeed(
+            addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
+        ),
         lines={} if profile.timeline is None else source_lines(profile.timeline),
         jax=facts,
         run=capture.run,
@@ -138,7 +143,13 @@ def _facts(capture: JaxCapture) -> JaxFacts:
         carried_bytes=capture.carried_bytes,
         host_arrays=capture.host_arrays,
         compilations=[
-            JaxCompilation(function=one.function, step=one.step, ns=one.ns)
+            JaxCompilation(
+                function=one.function,
+                step=one.step,
+                ns=one.ns,
+                is_new=one.why is not None and one.why.is_new,
+                changes=list(one.why.changes) if one.why is not None else [],
+            )
             for one in capture.compilations
         ],
         warmup_steps=sum(map(len, capture.warmup.values())),

@@ -17,7 +17,7 @@ _RUNNING_ALREADY = (
 
 
 class JaxProfiler:
-    """jax's own profiler, unless the script is using it. Each step is a marked range."""
+    """JAX's own profiler, unless the script is using it. Each step is a marked range."""
 
     def __init__(self, jax: Any, device: JaxDevice, folder: Path) -> None:
         self.problem: str | None = None
@@ -49,7 +49,7 @@ class JaxProfiler:
             self._begin()
 
     def mark(self, phase: str) -> None:
-        """Phases inside a compiled function are found by its scopes."""
+        """Nothing to do: phases inside a compiled function are found by its scopes."""
 
     def is_full(self, late_ns: float, steps: int) -> bool:
         return False

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from boundby.capture.host.counters import HostCounterSampler
-from boundby.capture.host.speed import Pace
+from boundby.capture.host.speed import HostSpeedSampler
 from boundby.capture.jax import compat
 from boundby.capture.jax.compilations import Compilation, Compilations
 from boundby.capture.jax.device import JaxDevice
@@ -41,8 +41,10 @@ class JaxCapture:
     clean: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     warmup: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     kinds: dict[str, StepKind] = dataclasses.field(default_factory=dict)  # by label
-    pace: list[float] = dataclasses.field(default_factory=list)  # of the host: ns an addition
-    issue_pace: list[float] = dataclasses.field(default_factory=list)
+    addition_ns: list[float] = dataclasses.field(
+        default_factory=list
+    )  # of the host: ns an addition
+    issue_addition_ns: list[float] = dataclasses.field(default_factory=list)
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     issue: list[dict[str, float]] = dataclasses.field(default_factory=list)
     trace: Path | None = None
@@ -101,19 +103,19 @@ class JaxRecorder:
         self._device = JaxDevice(wait_for_all=partial(compat.wait_for_all, jax))
         self._profiler = JaxProfiler(jax, self._device, folder)
         self._sampler = HostCounterSampler()
-        self._paces = {window: Pace() for window in Window}
+        self._host_speeds = {window: HostSpeedSampler() for window in Window}
         self.windows = Windows(
             plan,
             self._device,
             self._profiler,
             on_done,
             observer=self._sampler,
-            look=lambda window: self._paces[window].look(),
+            look=lambda window: self._host_speeds[window].sample(),
         )
         self.finder = JaxStepFinder(
             jax, self._step_ended, self.windows.start_over, by_marks=by_marks
         )
-        self._compilations = Compilations(jax, lambda: self.windows.steps)
+        self._compilations = Compilations(jax, hooks, lambda: self.windows.steps, guard)
         self._on_first_step = on_first_step
         self._kinds: dict[str, StepKind] = {}
         self._compile_ns = 0.0
@@ -202,8 +204,8 @@ class JaxRecorder:
         taken = JaxCapture(
             main_kind=windows.main_kind,
             kinds=dict(self._kinds),
-            pace=[ns for pace in self._paces.values() for ns in pace.seen],
-            issue_pace=self._paces[Window.ISSUE].seen,
+            addition_ns=[ns for speed in self._host_speeds.values() for ns in speed.seen],
+            issue_addition_ns=self._host_speeds[Window.ISSUE].seen,
             profiled=list(windows.profiled),
             first_profiled=windows.first_profiled,
             platform=self._platform(),

@@ -254,7 +254,9 @@ class JaxStepFinder:
             often = [seen for seen in self._seen.values() if seen.calls >= _CALLS_WITHOUT_STATE]
             if often and not any(seen.may_accumulate for seen in often):
                 known = [seen for seen in self._seen.values() if seen.calls >= _CALLS]
-                self._take(max(known, key=lambda seen: seen.ns))
+                # An update that is not compiled calls compiled functions of its library.
+                training = [seen for seen in known if seen.function.traced_gradient]
+                self._take(max(training or known, key=lambda seen: seen.ns))
 
     def _is_quiet(self, seen: _Seen) -> bool:
         """Whether a function tells neither where steps end nor what their batch is."""
@@ -306,12 +308,12 @@ class JaxStepFinder:
         if isinstance(result, tuple) and seen.smallest_part is not None:
             # Without a walk over hundreds of arrays, where it stands alone in the result.
             part = result[seen.smallest_part] if seen.smallest_part < len(result) else None
-            if hasattr(part, "block_until_ready"):
+            if compat.is_waitable(part):
                 return part
         leaves = self._jax.tree_util.tree_leaves(result)
         at = seen.smallest
-        if at is None or at >= len(leaves) or not hasattr(leaves[at], "block_until_ready"):
-            arrays = [at for at, leaf in enumerate(leaves) if hasattr(leaf, "block_until_ready")]
+        if at is None or at >= len(leaves) or not compat.is_waitable(leaves[at]):
+            arrays = [at for at, leaf in enumerate(leaves) if compat.is_waitable(leaf)]
             at = seen.smallest = min(arrays, key=lambda at: leaves[at].size, default=None)
         if at is None:
             return None

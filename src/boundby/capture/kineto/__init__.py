@@ -3,9 +3,9 @@
     trace = kineto.read("rank0.json.gz")
     timeline = trace.timeline()  # the median step
 
-stream gives bytes, decode events, columns numpy rows of them; steps cuts the rows, nesting and
-origins find out what belongs to what, assembly makes the Timeline. survey looks through files too
-large to hold.
+`stream` reads bytes, `decode` events, `columns` numpy rows of them; `steps` divides the rows into
+steps, `nesting` and `origins` link them, `assembly` makes the Timeline. `survey` looks through
+files too large to hold.
 """
 
 from boundby.capture.kineto.metadata import Device, Metadata

@@ -71,7 +71,7 @@ def parse(key: CallKey) -> OpCall:
 
 
 def dtype(type_name: object) -> str | None:
-    """The model's name of a C++ element type; None when it is none."""
+    """The model's name of a C++ element type; None if it has none."""
     if not isinstance(type_name, str):
         return None
     return "float8" if type_name.startswith(_FLOAT8) else _DTYPES.get(type_name)
@@ -117,7 +117,7 @@ def _extents(shape: Any) -> tuple[int, ...] | None:
 
 
 def _value(text: Any) -> Argument:
-    """A plain value from the text Python printed for it; text that is no value stays text."""
+    """A plain value from the text that Python printed for it; other text stays text."""
     if not isinstance(text, str):
         return None
     if text in _CONSTANTS:

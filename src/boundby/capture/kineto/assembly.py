@@ -86,7 +86,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
 
 
 def _phase_marks(columns: Columns, step: Step) -> PhaseMarks | None:
-    """Where phases begin in the host's window; None in a trace without such marks."""
+    """The starts of phases in the host's window; None in a trace without such marks."""
     marks = columns.marks
     inside = (marks.start >= step.host_start_ns) & (marks.start < step.host_end_ns)
     if not inside.any():
@@ -95,7 +95,7 @@ def _phase_marks(columns: Columns, step: Step) -> PhaseMarks | None:
 
 
 def _host_rows(columns: Columns, step: Step) -> HostRows:
-    """What the host did in its window; what reaches over its ends is cut there."""
+    """The host's rows in its window; rows that extend beyond its ends are cut there."""
     rows = columns.host
     inside = (rows.start < step.host_end_ns) & (rows.end > step.host_start_ns)
     inside |= (rows.duration == 0) & (rows.start == step.host_start_ns)
@@ -107,7 +107,7 @@ def _host_rows(columns: Columns, step: Step) -> HostRows:
 
 
 def _device_rows(columns: Columns, step: Step) -> DeviceRows:
-    """What was launched in the host's window, whenever it ran."""
+    """Device work launched in the host's window, whenever it ran."""
     called = find_launches(columns).called
     rows = np.flatnonzero((called >= step.host_start_ns) & (called < step.host_end_ns))
     device = columns.device.take(rows)
@@ -117,9 +117,9 @@ def _device_rows(columns: Columns, step: Step) -> DeviceRows:
 def _launched_at_once(
     columns: Columns, host: HostRows, step: Step, devices: int
 ) -> tuple[Columns, HostRows, Rows]:
-    """With a host row that launches all of the step's device work at its beginning.
+    """Add a host row that launches all of the step's device work at its beginning.
 
-    Without any launch, nothing in the trace says that the device waited for the host.
+    Without any launch, the trace does not show whether the device waited for the host.
     """
     names, threads = [*columns.names, _NOT_RECORDED], [*columns.threads, NONE]
     row = dict.fromkeys(HostRows.__slots__, NONE) | {
@@ -142,8 +142,8 @@ def _launched_at_once(
 def _with_launches(host: HostRows, device: DeviceRows, launch: Rows, names: list[str]) -> HostRows:
     """A runtime call that device work refers to is a launch, whatever its name.
 
-    A copy into pageable host memory returns only when it is done, a large one out of it nearly so:
-    a sync.
+    A copy into pageable host memory returns only when it is done, a large one from it almost so: a
+    sync.
     """
     kind = host.kind.copy()
     launching = launch[launch != NONE]
@@ -161,7 +161,8 @@ def _link(
     operator = host.kind == HostKind.OP
     around = np.append(nearest(parent, operator), NONE)
     op = around[launch]
-    # A launch outside every operator, or not in the file: the profiler's own note of the operator.
+    # A launch outside every operator, or not in the file: use the profiler's own reference to the
+    # operator.
     noted = matching(np.where(operator, host.external, NONE), device.external)
     op = np.where(op == NONE, noted, op).astype(np.int32)
     is_graph = np.array([_GRAPH_LAUNCH in name for name in names] or [False])
@@ -172,7 +173,7 @@ def _link(
 def _compact(
     indices: list[npt.NDArray[np.int32]], table: list[str] | range
 ) -> tuple[list[npt.NDArray[np.int32]], list[int]]:
-    """Renumbers columns so that they point into a table of only what they use."""
+    """Renumber columns so that they point into a table of only the entries in use."""
     used = np.zeros(len(table) + 1, np.bool_)
     for index in indices:
         used[index] = True
@@ -207,7 +208,7 @@ def _host_events(
 
 
 def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
-    """What in this step makes its account less certain."""
+    """What makes the account of this step less certain."""
     doubts: list[Note] = []
     unknown = int(np.count_nonzero(launch == NONE))
     if unknown and unknown == len(launch):

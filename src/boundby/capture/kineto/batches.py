@@ -1,7 +1,7 @@
-"""The batches that a serving engine ran, by kind: prefill, decode, or both mixed.
+"""The batches of a serving engine, by kind: prefill, decode, or mixed.
 
 An engine marks each batch with a range that counts its requests: those whose prompts it reads
-(context) and those that it generates one token each for, as in
+(context) and those for which it generates one token each, as in
 `execute_context_1(888_788544)_generation_0(0)` (vLLM).
 """
 
@@ -22,7 +22,7 @@ _BATCH = re.compile(
 
 
 def kind_of_batch(name: str) -> str | None:
-    """What a batch with this mark does; None where the name is no such mark."""
+    """The kind of the batch with this mark; None if the name is not such a mark."""
     found = _BATCH.match(name)
     if found is None:
         return None

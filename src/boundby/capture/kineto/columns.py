@@ -1,4 +1,4 @@
-"""Events into numpy columns, a block at a time, with every text and argument list kept once."""
+"""Converts events into numpy columns, in blocks, storing every text and argument list once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Grids(dict[bytes, int]):
 
 
 class ColumnBuilder:
-    """Collects the rows of one file; `window` keeps only what overlaps it."""
+    """Collects the rows of one file; `window` keeps only rows that overlap it."""
 
     def __init__(self, window: Window | None = None) -> None:
         self._window = window
@@ -88,7 +88,7 @@ class ColumnBuilder:
         self.events = 0
         self.rows = 0
         self._bad = 0
-        self._usual_us: float | None = None  # when events of the file happen
+        self._usual_us: float | None = None  # the usual time of events in the file
 
     def add(self, events: list[Event]) -> None:
         self.events += len(events)
@@ -125,7 +125,7 @@ class ColumnBuilder:
         )
 
     def _unified_threads(self, host: HostRows) -> tuple[HostRows, list[int]]:
-        """Threads by number: an old file writes one thread's id now as text, now as a number."""
+        """Threads by number: an old file writes one thread's id as text or as a number."""
         unified: _Numbered[tuple[str, str]] = _Numbered()
         dense = [unified[str(pid), str(tid)] for pid, tid in self._threads]
         numbers = [integer(tid) for _, tid in unified]
@@ -156,7 +156,7 @@ class ColumnBuilder:
         return events, nanoseconds(ts), nanoseconds(dur)
 
     def _add_python(self, events: list[Event]) -> None:
-        """Python frames carry nothing but name and time, and are most of many a trace."""
+        """Python frames have nothing but name and time, and are most rows of many traces."""
         events, start, duration = self._times(events)
         kind, unknown = np.full(len(events), HostKind.PYTHON, np.int8), absent(len(events))
         self._host.append((start, duration, kind, *self._named(events), *(unknown,) * 6))
@@ -254,7 +254,7 @@ def _phase_named(name: str | None) -> Phase | None:
 
 
 def _joined(blocks: list[Sequence[Column]], types: Sequence[Any]) -> list[Column]:
-    """One array a column; the blocks' parts of it are let go as soon as they are joined."""
+    """One array per column; the blocks' parts are released as soon as they are joined."""
     if not blocks:
         return [np.empty(0, kind) for kind in types]
     parts = [list(column) for column in zip(*blocks, strict=True)]
@@ -272,7 +272,7 @@ def _refine(
     names: list[str],
     enrich_timeline: Callable[[int, str], int],
 ) -> None:
-    """Looks at each distinct pair of kind and name once, then writes the kinds in place."""
+    """Look at each distinct pair of kind and name once, then write the kinds in place."""
     if not len(kinds):
         return
     pair = rows_names.astype(np.int64) * 64 + kinds

@@ -1,4 +1,4 @@
-"""Bytes into events: as a block when it is sound, event by event when it is not."""
+"""Decodes bytes into events: in blocks if they are valid, event by event otherwise."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _UNSOUND = (ValueError, msgspec.MsgspecError, RecursionError)
 class _Block(NamedTuple):
     events: list[Event]
     bad: int = 0
-    rest: bytes | None = None  # what follows the end of the array, when it ended here
+    rest: bytes | None = None  # what follows the end of the array, if it ended here
 
 
 class EventStream:
-    """The events of a trace file in blocks; what it says about itself is known at the end."""
+    """The events of a trace file in blocks; its metadata is known at the end."""
 
     def __init__(self, source: ByteStream) -> None:
         self._source = source
@@ -63,7 +63,7 @@ class EventStream:
                 continue
             end, following = cut.start() + 2, cut.end()
             left, searched = bytearray(b"[") + memoryview(buffer)[following:], 0
-            buffer[end - 1] = ord("]")  # in place: copies of whole pieces were a tenth of the time
+            buffer[end - 1] = ord("]")  # in place: copying whole pieces was a tenth of the time
             block = _decode(memoryview(buffer)[:end])
             buffer = left
             self.bad += block.bad
@@ -79,7 +79,7 @@ class EventStream:
         self.metadata |= _tolerant_object(b"{" + (tail or b"").lstrip(b" \t\r\n,"))
 
     def _header(self, pieces: Iterator[bytes]) -> bytes:
-        """Reads up to the first event; keeps what stands before it; returns what was read past."""
+        """Read up to the first event; keep what precedes it; return what was read beyond."""
         buffer = b""
         for piece in pieces:
             buffer += piece
@@ -110,7 +110,7 @@ def _last_separator(buffer: bytearray, start: int) -> re.Match[bytes] | None:
 
 
 def _decode(array: memoryview) -> _Block:
-    """An array of events; unsound when the real end of the array, and more, lies inside it."""
+    """An array of events; invalid if the real end of the array, and more, is inside it."""
     try:
         return _Block(_block.decode(array))
     except _UNSOUND:
@@ -186,7 +186,8 @@ def _lax_event(entry: Any) -> Event | None:
 
 
 def _tolerant_object(text: bytes) -> dict[str, Any]:
-    """As much of a JSON object as the file has; metadata is worth having, never worth failing."""
+    """As much of a JSON object as the file has; damaged metadata must not make a file
+    unreadable."""
     try:
         found, _ = _tolerant.raw_decode(text.decode("utf-8", "replace").strip())
     except _UNSOUND:

@@ -1,4 +1,4 @@
-"""What an event of a torch profiler trace looks like, and which kind of row it becomes."""
+"""The events of a torch profiler trace, and the kind of row that each becomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boundby.model import DeviceKind, HostKind
 
 ABSENT = Raw(b"")
 
-# A number, or the text of one: writers differ, and an old file mixes both.
+# A number, or a number as text: writers differ, and an old file mixes both.
 Number = int | float | str | None
 NONE = -1
 
@@ -92,7 +92,7 @@ DEVICE_CATEGORIES: dict[str, DeviceKind] = {
     "Memset": DeviceKind.MEMSET,
 }
 
-# Ascend's profiler gives no category: its device's events tell the kind of task, such as AI_CORE.
+# Ascend's profiler writes no category: its device events have a task type, such as AI_CORE.
 _NOT_WORK = ("EVENT", "PROFILER", "NOTIFY", "WAIT", "RECORD", "PLACE_HOLDER")
 
 
@@ -109,7 +109,7 @@ _DATA_LOADER = "enumerate(DataLoader)"
 _DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 _COLLECTIVE = re.compile(r"nccl|rccl|msccl|oneccl|hccl|^hcom_", re.IGNORECASE)
 _LAUNCH = re.compile(r"Launch|MemcpyAsync|Memcpy\w*Async|Memset\w*|MemsetD\w+")
-# In these the host waits. `hipMemcpyWithStream` is how ROCm's `.item()` copies.
+# Calls in which the host waits. `hipMemcpyWithStream` is how ROCm's `.item()` copies.
 _SYNC = re.compile(
     r"^(?:cuda|hip|cu)(?:Device|Stream|Event|Ctx)Synchronize(?:_\w+)?$"
     r"|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|WithStream|Peer)?(?:_\w+)?$"
@@ -120,13 +120,13 @@ _TO_DEVICE = re.compile(r"HtoD|Host -> Device|HostToDevice")
 _TO_HOST = re.compile(r"DtoH|Device -> Host|DeviceToHost")
 PAGEABLE_TO_HOST = re.compile(r"DtoH.*Pageable")
 PAGEABLE_TO_DEVICE = re.compile(r"HtoD.*Pageable")
-# Copies from pageable memory up to this size are handed over at once; for larger ones the call
-# stages them through pinned memory itself, after waiting for the stream (CUDA's documentation).
+# Copies from pageable memory up to this size return at once; for larger ones the call stages them
+# through pinned memory itself, after waiting for the stream (CUDA's documentation).
 HANDED_OVER_BYTES = 64 * 1024
 
 
 def host_kind(kind: HostKind, name: str) -> HostKind:
-    """The kind of a host row, once its name is looked at."""
+    """The kind of a host row, by its name."""
     if kind is HostKind.RUNTIME:
         if _SYNC.search(name):
             return HostKind.SYNC
@@ -143,7 +143,7 @@ def host_kind(kind: HostKind, name: str) -> HostKind:
 
 
 def device_kind(kind: DeviceKind, name: str) -> DeviceKind:
-    """The kind of a device row, once its name is looked at."""
+    """The kind of a device row, by its name."""
     if kind is DeviceKind.KERNEL:
         return DeviceKind.COLLECTIVE if _COLLECTIVE.search(name) else kind
     if kind is DeviceKind.COPY_D2D:

@@ -1,4 +1,4 @@
-"""The fields of events as whole numbers; writers print one field now as number, now as text."""
+"""The fields of events as integers; writers print the same field as a number or as text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _INT64_MAX = 2**63 - 1  # definition
 
 
 def nanoseconds(us: npt.NDArray[np.float64]) -> Ints:
-    """Whole and broken microseconds apart: since 1970 there are more ns than a float can count."""
+    """Integer and fractional microseconds separately: since 1970 there are more ns than a float64
+    can count."""
     whole = np.floor(us)
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
 def absent(count: int) -> Column:
-    """A column in which nothing was recorded, without the memory of one."""
+    """A column in which nothing was recorded, without using memory."""
     return np.broadcast_to(np.int32(NONE), count)
 
 
@@ -39,7 +40,7 @@ def stream(event: Event) -> Number:
 
 
 def size(event: Event) -> Number:
-    """The size a copy or a collective reports."""
+    """The size that a copy or a collective reports."""
     given = event.args
     if given.message_elements == NONE or given.bytes != NONE:
         return given.bytes
@@ -53,7 +54,7 @@ def in_graph(given: Arguments) -> bool:
 
 
 def integers(values: list[Any]) -> Ints:
-    """A column of integers; what is absent, not an integer or past int64 becomes -1."""
+    """A column of integers; what is missing, not an integer or beyond int64 becomes -1."""
     try:
         return np.array(values, np.int64)
     except (OverflowError, ValueError, TypeError):

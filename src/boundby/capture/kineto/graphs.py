@@ -1,8 +1,8 @@
-"""What kernels of a replayed graph do: what the same kernels were seen to do outside of it.
+"""The operators of kernels in a replayed graph, from the same kernels outside of it.
 
-A replayed graph names no operators. But the step was run before it was captured, and parts of it
-may still be: a kernel of the same name, on the same grid, launched by an operator of its own, does
-the same work if it also takes the same time (a product's inner dimension is in neither).
+A replayed graph has no operator names. But the step ran before it was captured, and parts of it may
+still run: a kernel of the same name, on the same grid, launched by its own operator, does the same
+work if it also takes the same time (a product's inner dimension is in neither).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from boundby.capture.kineto.nesting import Rows, matching, nearest, order, paren
 from boundby.capture.kineto.rows import Columns, DeviceRows
 from boundby.model import HostKind
 
-# Times of one kernel on one grid, in a graph and outside of it, agree this well.
+# Times of one kernel on one grid, in a graph and outside of it, differ by at most this share.
 _ALIKE = 1.33
 
 
@@ -43,7 +43,7 @@ def _calls_outside(columns: Columns) -> dict[tuple[int, int], list[tuple[int, fl
     device = columns.device
     operator = around[matching(host.correlation, device.correlation)]
     usable = ~device.graph & (operator != NONE)
-    # An operator of several kernels does not say which of them does what.
+    # For an operator with several kernels, the work of each is unknown.
     kernels = np.bincount(operator[usable], minlength=len(host.start))
     usable &= np.append(kernels, 0)[operator] == 1
     calls = np.append(host.call, NONE)[operator]

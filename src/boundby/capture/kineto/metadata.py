@@ -1,4 +1,4 @@
-"""What a trace says about the machine and the job it comes from."""
+"""What a trace says about its machine and job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Metadata(Record, frozen=True, kw_only=True):
     rank: int | None = None
     world: int | None = None
     backend: str | None = None
-    shapes: bool | None = None  # whether the profiler was told to record them
+    shapes: bool | None = None  # whether the profiler was set to record them
     stacks: bool | None = None
     base_time_ns: int | None = None
 
@@ -37,7 +37,7 @@ class Metadata(Record, frozen=True, kw_only=True):
 
 
 def read_metadata(found: Mapping[str, Any]) -> Metadata:
-    """Takes what is well-formed; anything else is unknown."""
+    """Take what is well-formed; anything else is unknown."""
     job = found.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     listed = found.get("deviceProperties")

@@ -1,4 +1,4 @@
-"""Names in a trace are somebody else's text: what may be shown of them, and what they say."""
+"""Names in a trace are untrusted text: what may be shown of them, and what they mean."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from boundby.capture.own_files import is_own_file
+from boundby.capture.own_files import is_generated_file, is_own_file
 
 _LONGEST = 4096  # memory limit; longer names are cut
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STDLIB = re.compile(r"^.*/lib/python3[^/]*/")
-# Inductor's files, wherever its cache is: named for a hash, in a folder named for its beginning.
-_GENERATED = re.compile(r"(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py$")
 _NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
 _MODULE = "nn.Module: "
 
-# Frameworks whose paths the profiler shortens to the package name: a user's own line is further
-# out. Anything neither listed nor installed here is taken for the user's, which errs towards a line
-# they can find.
+# Frameworks whose paths the profiler shortens to the package name: the user's line is further out.
+# Anything neither listed nor installed here is taken for the user's, so that an error still gives a
+# line that the user can find.
 _FRAMEWORKS = frozenset(
     {
         "accelerate",
@@ -105,7 +103,7 @@ _NO_FRAME = Frame(Origin.NOT_A_FRAME, "")
 
 
 def clean(text: str) -> str:
-    """Text that may be printed: no control characters, no addresses, no endless names."""
+    """Text that may be printed: no control characters, no addresses, limited length."""
     text = _ADDRESS.sub("", text[:_LONGEST])
     if text.isprintable():
         return text
@@ -118,7 +116,7 @@ def module_of(name: str) -> str | None:
 
 
 def frame_of(name: str) -> Frame:
-    """Whose code the Python event `path(line): function` is, and where it stands."""
+    """Whose code the Python event `path(line): function` is, and its place."""
     match = _FRAME.match(name)
     if match is None:
         return _NO_FRAME
@@ -134,14 +132,12 @@ def is_own(name: str) -> bool:
 
 
 def origin_of(path: str) -> Origin:
-    """Whose code a file holds."""
+    """Whose code a file contains."""
     if _NOTEBOOK.search(path):
         return Origin.USER
     inside = _PACKAGES.sub("", path)
     top = inside.split("/", 1)[0]
-    if path.startswith("<") or "torchinductor" in path or "/torch/_" in inside:
-        return Origin.TORCH
-    if _GENERATED.search(path):
+    if path.startswith("<") or "/torch/_" in inside or is_generated_file(path):
         return Origin.TORCH
     if top == "torch" or is_own_file(path) or is_own_file(inside):
         return Origin.TORCH
@@ -162,7 +158,7 @@ def origin_of(path: str) -> Origin:
 def _is_in(script_folder: str, path: str) -> bool:
     """Whether a shortened path is that of a module beside the script.
 
-    Programs have a `profile.py` or a folder `datasets` of their own. Python looks into the script's
+    Programs have their own `profile.py` or a folder `datasets`. Python looks into the script's
     folder first, and boundby's own is none where Python's packages are.
     """
     file = Path(script_folder, path).as_posix()
@@ -177,6 +173,6 @@ def _is_installed(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def shortened(path: str) -> str:
-    """Inside a package the path from there on; of another absolute path the last two parts."""
+    """Inside a package the path from there on; for another absolute path its last two parts."""
     inside = _STDLIB.sub("", _PACKAGES.sub("", path))
     return "/".join(inside.split("/")[-2:]) if inside.startswith("/") else inside

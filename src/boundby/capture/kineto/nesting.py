@@ -14,7 +14,7 @@ from boundby.model.timeline import Ints
 
 Rows = npt.NDArray[np.int32]
 
-# Among events with the same start and length, who is outside: old files count whole microseconds.
+# Among events with the same start and length, the outer one: old files count whole microseconds.
 _OUTERMOST_FIRST = (
     HostKind.ANNOTATION,
     HostKind.DATA,
@@ -39,7 +39,7 @@ def parents(host: HostRows) -> Rows:
 
 
 def parents_of(start: Ints, end: Ints, thread: npt.NDArray[np.integer[Any]]) -> Rows:
-    """The same, of columns that are sorted by thread, then start, then longest first."""
+    """The same, for columns that are sorted by thread, then start, then longest first."""
     starts, ends = start.tolist(), end.tolist()
     found = [NONE] * len(starts)
     changes = np.flatnonzero(np.diff(thread)) + 1
@@ -59,13 +59,13 @@ def _sweep(starts: list[int], ends: list[int], first: int, last: int, found: lis
         if open_rows:
             found[row] = open_rows[-1]
         open_rows.append(row)
-        # A child never outlives its parent here: clocks that disagree would leave it open.
+        # A child does not outlive its parent here: clocks that disagree would leave it open.
         end = ends[row]
         open_ends.append(min(end, open_ends[-1]) if open_ends else end)
 
 
 def nearest(parent: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
-    """For each row, itself or its nearest ancestor that is wanted; -1 when there is none."""
+    """For each row, itself or its nearest ancestor that is wanted; -1 if there is none."""
     count = len(parent)
     jump = np.append(np.where(wanted, np.arange(count), parent), count).astype(np.int32)
     jump[jump == NONE] = count
@@ -75,7 +75,7 @@ def nearest(parent: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
 
 
 def active_at(host: HostRows, parent: Rows, thread: int, times: Ints) -> Rows:
-    """The innermost row of a thread that covers each time; -1 when there is none."""
+    """The innermost row of a thread that covers each time; -1 if there is none."""
     first, last = np.searchsorted(host.thread, [thread, thread + 1])
     found = np.searchsorted(host.start[first:last], times, side="right") - 1 + first
     found[found < first] = NONE
@@ -88,7 +88,7 @@ def active_at(host: HostRows, parent: Rows, thread: int, times: Ints) -> Rows:
 
 
 def matching(keys: Ints, wanted: Ints) -> Rows:
-    """The row of `keys` that equals each wanted value; the last of equals; -1 when none does."""
+    """The row of `keys` that equals each wanted value; the last of equals; -1 if none does."""
     usable = np.flatnonzero(keys > 0)
     if not len(usable):
         return np.full(len(wanted), NONE, np.int32)

@@ -1,4 +1,4 @@
-"""Where host work comes from: its phase, its module and the line of Python behind it."""
+"""Where host work comes from: its phase, its module and its Python line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from boundby.model import PYTHON_FRAMES, HostKind, Phase
 Mask = npt.NDArray[np.bool_]
 
 _ENGINE = "autograd::engine::"
-# Traces from before the engine marked its work name only the node.
+# Traces from before the engine marked its work have only the node's name.
 _BACKWARD_NODE = re.compile(r"^\w+Backward\d*$")
 _BACKWARD_CALL = re.compile(
     r"torch/(?:_tensor|autograd/__init__|autograd/graph)\.py\(\d+\): (?:backward|grad|_engine_run_)"
@@ -29,7 +29,10 @@ _OPTIMIZER = re.compile(
 )
 
 
-# Of backwards of backwards, and so on: more are left where they are.
+_TORCH_STEP = re.compile(r"(?:^|/)torch/optim/\w+\.py\(\d+\): step$")
+_OF_TORCH = re.compile(r"(?:^|/)torch/|^<|^nn\.Module: ")
+
+# Backwards of backwards, up to this depth.
 _MOST_BACKWARDS = 4
 
 _DECISIVE = [Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD]
@@ -60,7 +63,7 @@ def trace_origins(host: HostRows, parent: Rows, names: list[str], stacks: list[s
 
 
 def named(host: HostRows, names: list[str], test: Callable[[str], object]) -> Mask:
-    """Which rows carry a name that passes the test; each distinct name is tested once."""
+    """Which rows have a name that passes the test; each distinct name is tested once."""
     passes = np.array([bool(test(name)) for name in names], np.bool_)
     return passes[host.name] if len(names) else np.zeros(0, np.bool_)
 
@@ -83,15 +86,33 @@ def _phases(host: HostRows, parent: Rows, names: list[str], nodes: Mask) -> npt.
     # The innermost decides: an optimizer may step inside the backward, a closure run forward and
     # backward inside the optimizer. Only a module run again inside the backward stays backward.
     own = np.select([backward, optimizer, module], _DECISIVE, Phase.OTHER)
-    around = nearest(parent, own != Phase.OTHER)
-    inside = around != NONE
+    closure = _closures(host, parent, names, backward)
+    around = nearest(parent, (own != Phase.OTHER) | closure)
+    # What a closure does beside, such as its loss, is no update.
+    inside = (around != NONE) & ~closure[around]
     phase[inside] = own[around[inside]]
     phase[(phase == Phase.FORWARD) & (nearest(parent, backward) != NONE)] = Phase.BACKWARD
     return phase
 
 
+def _closures(host: HostRows, parent: Rows, names: list[str], backward: Mask) -> Mask:
+    """Functions that an optimizer of torch's calls in its step, and that run a backward."""
+    step = (host.kind == HostKind.PYTHON) & named(host, names, _TORCH_STEP.search)
+    if not step.any():
+        return np.zeros(len(parent), np.bool_)
+    around = np.zeros(len(parent), np.bool_)
+    rows = np.flatnonzero(backward)
+    while len(rows):
+        rows = np.unique(parent[rows])
+        rows = rows[(rows != NONE) & ~around[rows]]
+        around[rows] = True
+    of_others = (host.kind == HostKind.PYTHON) & ~named(host, names, _OF_TORCH.search)
+    found: Mask = around & of_others & ~backward & (nearest(parent, step) != NONE)
+    return found
+
+
 def _forward_rows(host: HostRows, parent: Rows, nodes: Mask) -> Rows:
-    """For nodes of the backward that carry a sequence number, the forward row that drew it.
+    """For nodes of the backward with a sequence number, the forward row that drew it.
 
     Operators that draw none report the next one to be drawn, so several share a number: the one
     that starts last, the innermost, is the one that drew it.
@@ -109,8 +130,8 @@ def _forward_rows(host: HostRows, parent: Rows, nodes: Mask) -> Rows:
 
 
 def _through_backward(host: HostRows, parent: Rows, forward: Rows) -> Rows:
-    """A backward of a backward belongs to what the first one did; a block that is run again, with
-    Python of its own, is its own forward."""
+    """A backward of a backward belongs to the first one's operation; a block that runs again, with
+    its own Python, is its own forward."""
     node = nearest(parent, forward != NONE)
     frame = nearest(parent, np.isin(host.kind, PYTHON_FRAMES))
     for _ in range(_MOST_BACKWARDS):
@@ -123,7 +144,7 @@ def _through_backward(host: HostRows, parent: Rows, forward: Rows) -> Rows:
 
 
 def _anchors(host: HostRows, parent: Rows, forward: Rows, frames: list[Frame]) -> Rows:
-    """For each row the Python frame, or the row with a recorded stack, that names its line."""
+    """For each row the Python frame, or the row with a recorded stack, that gives its line."""
     python = np.isin(host.kind, PYTHON_FRAMES)
     origin = np.array([int(frame.origin) for frame in frames] or [0], np.int8)[host.name]
     origin[~python & (host.kind != HostKind.DATA)] = Origin.NOT_A_FRAME
@@ -135,7 +156,7 @@ def _anchors(host: HostRows, parent: Rows, forward: Rows, frames: list[Frame]) -
         found = _through_forward(own, parent, forward)
         alone = np.flatnonzero((found == NONE) & (host.thread != caller))
         if caller != NONE and len(alone):
-            # The backward has a thread of its own: the line that waits for it stands for it.
+            # The backward has its own thread: it gets the line that waits for it.
             waiting = active_at(host, parent, caller, host.start[alone])
             found[alone] = np.where(waiting == NONE, NONE, own[waiting])
         anchor = np.where(anchor == NONE, found, anchor)
@@ -143,7 +164,7 @@ def _anchors(host: HostRows, parent: Rows, forward: Rows, frames: list[Frame]) -
 
 
 def _through_forward(own: Rows, parent: Rows, forward: Rows) -> Rows:
-    """Takes a backward row to its forward's answer unless its own lies deeper than the node."""
+    """Give a backward row its forward's answer, unless its own is deeper than the node."""
     node = nearest(parent, forward != NONE)
     linked = node != NONE
     answer = np.full(len(own), NONE, np.int32)
@@ -152,7 +173,7 @@ def _through_forward(own: Rows, parent: Rows, forward: Rows) -> Rows:
 
 
 def _calling_thread(host: HostRows, origin: npt.NDArray[np.int8]) -> int:
-    """The thread with most Python frames of the user's, or of anyone's."""
+    """The thread with most of the user's Python frames, or with most frames."""
     for wanted in (origin == Origin.USER, origin != Origin.NOT_A_FRAME):
         if wanted.any():
             return int(np.bincount(host.thread[wanted]).argmax())

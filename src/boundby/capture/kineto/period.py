@@ -1,4 +1,4 @@
-"""The period of a sequence that repeats, such as the launches of a training loop."""
+"""The period of a repeated sequence, such as the launches of a training loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_period(tokens: npt.NDArray[np.integer[Any]]) -> tuple[int, int, int] | 
 
 
 def _promising_lags(tokens: npt.NDArray[np.integer[Any]]) -> list[int]:
-    """Lags at which the sequence looks like itself, from the autocorrelation of random signs."""
+    """Lags at which the sequence resembles itself, from the autocorrelation of random signs."""
     count = len(tokens)
     longest = count // 2
     if longest < _SHORTEST_STEP:
@@ -53,6 +53,6 @@ def _promising_lags(tokens: npt.NDArray[np.integer[Any]]) -> list[int]:
 
 
 def _repeating_stretch(tokens: npt.NDArray[np.integer[Any]], period: int) -> tuple[int, int]:
-    """From the first to past the last token that has its twin one period away."""
+    """From the first to past the last token with an equal one a period away."""
     twins = np.flatnonzero(tokens[period:] == tokens[:-period])
     return (int(twins[0]), int(twins[-1]) + period + 1) if len(twins) else (0, 0)

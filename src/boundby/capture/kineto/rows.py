@@ -15,7 +15,7 @@ Column = npt.NDArray[Any]
 
 
 class Window(NamedTuple):
-    """A stretch of the trace's clock, in ns."""
+    """An interval of the trace's clock, in ns."""
 
     start_ns: int
     end_ns: int
@@ -65,7 +65,7 @@ class DeviceRows:
 
 
 class MarkRows(NamedTuple):
-    """Where phases of a step begin, in order of time."""
+    """The starts of phases of a step, in order of time."""
 
     start: Ints
     phase: npt.NDArray[np.int8]

@@ -39,7 +39,7 @@ class KinetoSource:
 def observe_trace(
     trace: Trace, *, index: int | None = None, wall_ns: float | None = None, source: str = "kineto"
 ) -> Observation:
-    """One step of a trace. `wall_ns`: a clean step's time that the user knows."""
+    """One step of a trace. `wall_ns`: a clean step's time that the user gave."""
     timeline = trace.timeline(index)
     if timeline.wall_ns <= 0:
         raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
@@ -53,7 +53,7 @@ def observe_trace(
     chosen = trace.steps[trace.median if index is None else index]
     others = sorted({step.series for step in trace.steps} - {chosen.series})
     notes += [_of_other_kind(trace, series) for series in others]
-    # A device that did nothing in the step has no roofs for what the CPU did.
+    # A device without work in the step has no roofs for the CPU's operators.
     if not len(timeline.device):
         listed = None
     metadata = trace.metadata
@@ -92,7 +92,7 @@ def _samples(trace: Trace, series: str) -> list[float]:
 
 
 def _of_other_kind(trace: Trace, series: str) -> Note:
-    """Where to look for the account of another kind of step."""
+    """A note on the other kind of step, and how to diagnose it."""
     index, steps = trace.median_of(series), len(_samples(trace, series))
     wall = units.time(trace.steps[index].wall_ns)
     text = f"also in the trace: {steps} {series} steps of {wall}: --index {index}"
@@ -102,7 +102,7 @@ def _of_other_kind(trace: Trace, series: str) -> Note:
 
 
 def _without_device(timeline: Timeline, listed: Device | None) -> Note:
-    """Whether the step ran on the CPU, or what it launched was not recorded."""
+    """A note if the step ran on the CPU, or if its launched work was not recorded."""
     launches = int((timeline.host.kind == HostKind.LAUNCH).sum())
     if not launches:
         text = "no device events: a CPU trace"

@@ -1,4 +1,4 @@
-"""Where one step ends and the next begins: marked, given, or recovered from what repeats."""
+"""Divides a trace into steps: by markers, as given, or by what repeats."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BEFORE_TRACE = -(2**62)
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One step: the host's stretch of it, and the stretch of time it is charged.
+    """One step: the host's interval, and the interval that counts as its time.
 
     A host that runs ahead ends its step before the device does. Device work belongs to the step
-    that launched it, and a step's time runs from the end of the device work before it to the end
-    of its own, on the stream that does most, so that steps neither overlap nor leave out a moment.
+    that launched it. A step's time runs from the end of the device work before it to the end of its
+    own, on the stream with most work, so that steps neither overlap nor leave gaps.
     """
 
     label: str | None
@@ -75,14 +75,14 @@ def given_steps(columns: Columns, windows: Sequence[tuple[int, int]]) -> list[St
 
 
 class Launches(NamedTuple):
-    """When the host asked for each device row, and when its call returned."""
+    """When the host called for each device row, and when that call returned."""
 
     called: Ints
     returned: Ints
 
 
 def find_launches(columns: Columns) -> Launches:
-    """Where the call is not known, the row's own start stands for it.
+    """The launch times; if the call is unknown, the row's own start.
 
     Work launched before the trace began, which ran into it, gets a time before all others and so
     belongs to no step.
@@ -139,7 +139,7 @@ def marked(columns: Columns) -> list[tuple[str | None, Window]]:
 def charge(
     columns: Columns, launches: Launches, windows: Sequence[tuple[str | None, Window]]
 ) -> list[Step]:
-    """Gives each host window its stretch of time."""
+    """Give each host window the interval that counts as its time."""
     device = columns.device
     rows = np.flatnonzero(device.stream == _main_stream(device))
     by_launch = rows[np.argsort(launches.called[rows], kind="stable")]
@@ -170,8 +170,8 @@ def charge(
 
 
 def _main_stream(device: DeviceRows) -> int:
-    """The stream with most kernel time. A batch fetched ahead, or a checkpoint copied out, on
-    another stream belongs to its step but does not lengthen it."""
+    """The stream with most kernel time. A prefetched batch, or a checkpoint copied out, on another
+    stream belongs to its step but does not lengthen it."""
     streams, number = np.unique(device.stream, return_inverse=True)
     if not len(streams):
         return NONE
@@ -181,7 +181,8 @@ def _main_stream(device: DeviceRows) -> int:
 
 
 def _optimizer_cycles(columns: Columns, launched: Ints) -> list[tuple[str | None, Window]]:
-    """From the end of one optimizer step to the end of the next; several optimizers, one cycle."""
+    """From the end of one optimizer step to the end of the next; several optimizers form one
+    cycle."""
     host = columns.host
     rows = np.flatnonzero(named(host, columns.names, lambda name: name.startswith(OPTIMIZER_STEP)))
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""A trace file's bytes, plain or gzip, a piece at a time: memory never holds the whole file."""
+"""A trace file's bytes, plain or gzip, in pieces: memory never contains the whole file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Progress = Callable[[float], object]
 
 
 def silent(share: float) -> None:
-    """Progress that nobody watches."""
+    """Progress without output."""
 
 
 def part_of(progress: Progress, start: float, end: float) -> Progress:
-    """Reports to a stretch of a longer task."""
+    """Reports progress of a part of a longer task."""
     return lambda share: progress(start + share * (end - start))
 
 
 class ByteStream:
-    """The file's decompressed bytes in pieces; `broken` says that it ended before its end."""
+    """The file's decompressed bytes in pieces; `broken`: it ended before its proper end."""
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class ByteStream:
         self._progress = progress
 
     def __iter__(self) -> Iterator[bytes]:
-        # zlib and the disk leave the interpreter free: the next piece comes while one is parsed.
+        # zlib and the disk release the interpreter: the next piece is read while one is parsed.
         with _open(self.path) as file, ThreadPoolExecutor(1) as pool:
             source = self._decompressed(file) if is_gzip(self.path) else _plain(file)
             size = max(self.path.stat().st_size, 1)
@@ -90,6 +90,6 @@ def is_gzip(path: Path) -> bool:
 
 
 def expected_bytes(path: Path) -> int:
-    """About how large the file is once decompressed."""
+    """The approximate size of the file once decompressed."""
     size = path.stat().st_size
     return size * _GZIP_RATIO if is_gzip(path) else size

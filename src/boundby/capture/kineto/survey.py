@@ -1,4 +1,5 @@
-"""A cheap first look through a file too large to hold: its step markers, how its events lie."""
+"""A fast first pass through a file too large to hold: its step markers, and its events over
+time."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from boundby.capture.kineto.stream import ByteStream
 
 _MARKER = re.compile(rb'"name"\s*:\s*"' + STEP_MARKER.encode())
 _TIMESTAMP = re.compile(rb'"ts"\s*:\s*(\d[\d.]{0,30})')
-_OVERLAP = 8192  # a marker that lies across two pieces; markers are a few hundred bytes
-_SAMPLED = 16  # one part in so many of each piece is looked at for its timestamps
+_OVERLAP = 8192  # a marker that spans two pieces; markers are a few hundred bytes
+_SAMPLED = 16  # one part in this many of each piece is searched for timestamps
 _tolerant = json.JSONDecoder(strict=False)
 
 
@@ -31,11 +32,11 @@ class Survey:
     sampled_us: list[npt.NDArray[np.float64]] = field(default_factory=list)
 
     def events(self) -> int:
-        """About how many events the file has."""
+        """The approximate number of events in the file."""
         return sum(len(part) for part in self.sampled_us) * _SAMPLED
 
     def first(self, events: int) -> Window:
-        """The stretch of time that holds about the first so many events."""
+        """The interval of time that contains about the first `count` events."""
         starts = np.sort(np.concatenate(self.sampled_us))
         last = min(events // _SAMPLED, len(starts) - 1)
         return Window(0, int(starts[last] * 1000))
@@ -49,7 +50,7 @@ def survey(source: ByteStream) -> Survey:
         text = before + piece
         for match in _MARKER.finditer(text):
             if match.end() > len(text) - _OVERLAP // 2 and len(piece) > _OVERLAP:
-                break  # seen whole with the next piece
+                break  # seen complete in the next piece
             _add_marker(text, match.start(), windows)
         stamps = _TIMESTAMP.findall(piece, 0, max(len(piece) // _SAMPLED, 1))
         found.sampled_us.append(np.array([_number(stamp) for stamp in stamps]))
@@ -63,7 +64,7 @@ def survey(source: ByteStream) -> Survey:
 
 
 def _add_marker(text: bytes, at: int, windows: dict[tuple[str, int], Window]) -> None:
-    """Decodes the event around a marker's name: its brace is the first, or one further out."""
+    """Decode the event around a marker's name: its brace is the first, or one further out."""
     brace = at
     for _ in range(3):
         brace = text.rfind(b"{", max(0, at - _OVERLAP // 2), brace)

@@ -33,11 +33,11 @@ from boundby.model.units import count
 
 # Columns take about 70 bytes an event: up to here a file is held whole, and read once.
 WHOLE_ROWS = 3_000_000
-# Steps with less work than this share of what steps with any have are not like them.
+# Steps with a smaller share of the usual work are not like the others.
 _LIKE_OTHERS = 0.5
 _WHOLE_BYTES = 900_000_000  # some 300 bytes an event
 _SURVEY_SHARE = 0.15  # of the time two passes take
-_LAG_NS = 1_000_000_000  # how far past its step's end device work is still looked for
+_LAG_NS = 1_000_000_000  # how far beyond its step's end device work is still looked for
 
 
 class Trace:
@@ -87,7 +87,7 @@ class Trace:
         return mine[_median([self.steps[i] for i in mine], [work[i] for i in mine if work])]
 
     def _work(self) -> list[int]:
-        """How much each step asks for: device events, in a CPU trace operators."""
+        """The work of each step: device events, in a CPU trace operators."""
         columns = self._columns
         if self._held is not None:
             return []
@@ -125,10 +125,10 @@ def read(
     whole_rows: int = WHOLE_ROWS,
     progress: Progress = silent,
 ) -> Trace:
-    """Reads a torch profiler trace, `.json` or `.json.gz`.
+    """Read a torch profiler trace, `.json` or `.json.gz`.
 
-    `windows` cuts the steps at given times (start and end, in ns of the trace's clock) in place
-    of the file's own markers. `progress` is called with the share of the work done, 0 to 1.
+    `windows` cuts the steps at given times (start and end, in ns of the trace's clock) instead of
+    the file's own markers. `progress` is called with the share of the work done, 0 to 1.
     """
     path = Path(path)
     _check_readable(path)
@@ -140,7 +140,7 @@ def read(
 
 
 class _Read(Protocol):
-    """What is known of a file once its events are read."""
+    """The contents of a file once its events are read."""
 
     metadata: dict[str, Any]
     truncated: bool
@@ -155,7 +155,7 @@ class _Whole:
 
 
 def trace_of_events(path: Path, blocks: Iterable[list[Event]], metadata: dict[str, Any]) -> Trace:
-    """The trace that events of another format make; `metadata` as the torch profiler writes it."""
+    """The trace of another format's events; `metadata` as the torch profiler writes it."""
     builder = ColumnBuilder()
     for events in blocks:
         builder.add(events)
@@ -196,7 +196,8 @@ def _choose(
 
 
 def _around(steps: list[Step], index: int) -> Window:
-    """A step and its neighbours, whose device work tells where its own time begins and ends."""
+    """A step and its neighbours, whose device work determines where its own time begins and
+    ends."""
     first, last = max(index - 1, 0), min(index + 1, len(steps) - 1)
     return Window(steps[first].host_start_ns, steps[last].host_end_ns + _LAG_NS)
 
@@ -207,7 +208,7 @@ def _load(
     limit: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Columns, EventStream, bool]:
-    """The columns of a file, or of a window of it; False when it has more rows than allowed."""
+    """The columns of a file, or of a window of it, and whether it had no more rows than allowed."""
     stream = EventStream(ByteStream(path, progress))
     builder = ColumnBuilder(window)
     for events in stream:
@@ -293,7 +294,7 @@ def _devices(columns: Columns) -> int:
 
 
 def _median(steps: list[Step], work: Sequence[int] = ()) -> int:
-    """The step with the median time, the earlier of two; among those that have work like others.
+    """The step with the median time, the earlier of two; among those with usual work.
 
     A marker may be written while nothing runs: the loop's last, before the profiler stops.
     """

@@ -1,6 +1,6 @@
-"""Rows of an export as the events of a torch profiler trace, which hold the same facts.
+"""Rows of an export as the events of a torch profiler trace, which contain the same facts.
 
-Times are ns from the start of the session. Ranges that `torch.autograd.profiler.emit_nvtx` wrote
+Times are ns from the start of the session. Ranges written by `torch.autograd.profiler.emit_nvtx`
 are operators; ranges named as steps mark the steps.
 """
 
@@ -15,7 +15,8 @@ from boundby.capture.nsys.tables import Export
 
 _COPY_NAMES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 _MEMORY_NAMES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
-_RANGES = (59, 60, 70, 71)  # pushed and popped, started and ended; the same by the system
+# pushed and popped, started and ended; the same from the operating system
+_RANGES = (59, 60, 70, 71)
 _STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[\W_]*\d*\W*$", re.IGNORECASE)
 _OPERATOR = re.compile(r"^(\w+::\w+(?:\.\w+)?)(?:, (?:seq|op_id|sizes) = .*)?$", re.DOTALL)
 _SEQUENCE = re.compile(r", seq = (\d+)")
@@ -34,7 +35,7 @@ class _Range(NamedTuple):
 
 
 class _Processes:
-    """Numbers calls apart: each process counts its own from one."""
+    """Makes call numbers unique: each process counts its own from one."""
 
     def __init__(self) -> None:
         self._index: dict[int, int] = {}
@@ -145,7 +146,7 @@ def _transfers(
 
 
 def _nvtx(export: Export) -> Iterator[Event]:
-    """Ranges; the longest that are named as steps become the markers of steps."""
+    """Ranges; the longest that are named as steps become the step markers."""
     wanted = ("start", "end", "text", "textId", "eventType", "globalTid")
     ranges = [
         _Range(start, end, text or export.texts.get(number, ""), thread or 0)
@@ -166,7 +167,8 @@ def _nvtx(export: Export) -> Iterator[Event]:
 
 
 def _steps(named: list[_Range]) -> list[_Range]:
-    """Ranges of one thread that follow each other, outermost first; one alone is no division."""
+    """Ranges of one thread that follow each other, outermost first; a single one divides
+    nothing."""
     found: list[_Range] = []
     for one in sorted(named, key=lambda one: (one.start, -one.end)):
         if not found or (one.thread == found[0].thread and one.start >= found[-1].end):

@@ -15,7 +15,7 @@ class Export:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Read only: nothing is written beside somebody's file.
+        # Read only: nothing is written beside the user's file.
         self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self.texts: dict[int, str] = dict(self.rows("StringIds", ("id", "value")))
@@ -24,7 +24,7 @@ class Export:
         self._connection.close()
 
     def columns(self, table: str) -> list[str]:
-        """The columns of a table; none where there is no such table."""
+        """The columns of a table; none if the table does not exist."""
         quoted = table.replace('"', '""')
         return [row[1] for row in self._run(f'PRAGMA table_info("{quoted}")')]
 

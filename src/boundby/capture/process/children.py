@@ -1,10 +1,10 @@
-"""Processes that a script starts, since that may be where its steps are.
+"""Processes that a script starts, because its steps may be in one of them.
 
-`torch.multiprocessing.spawn` and `multiprocessing.Process` hand a function to a new process: it is
-handed over inside a `Watched` one, which watches there as the script is watched here. A command
-that is run with `subprocess` is another script, and only remembered, to be named.
+`torch.multiprocessing.spawn` and `multiprocessing.Process` pass a function to a new process: it is
+wrapped in a `Watched`, which watches there as the script is watched here. A command run with
+`subprocess` is another script, and only its name is kept.
 
-Nothing is done for a script that has taken steps itself: its workers are not to be disturbed.
+Nothing is done for a script that has taken steps itself: its workers must not be disturbed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 
 from boundby.capture.process.guard import Guard
 
-# Whose processes do chores: loading data, compiling, whatever a pool is given.
+# Modules whose processes are workers: loading data, compiling, pools.
 _CHORES = ("torch.", "multiprocessing.", "concurrent.")
 _SPAWN = "torch.multiprocessing.spawn"
 _MOST_COMMANDS = 3
 
-# Runs a function under watch in this process; `rank` is its number where it was spawned as one.
+# Runs a function under watch in this process; `rank` is its number if it was spawned as one.
 Attend = Callable[["Watched", tuple[Any, ...], dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A function to be run in a new process, under watch. Pickled on its way there."""
+    """A function to run under watch in a new process. Pickled on its way there."""
 
     function: Callable[..., Any]
     attend: Attend
@@ -42,16 +42,16 @@ class Watched:
 
     @property
     def is_spawned_rank(self) -> bool:
-        """Whether nobody waits for what it returns: then it may be ended when seen enough of."""
+        """Whether nothing waits for its result: then it may be ended when enough was measured."""
         return getattr(self.function, "__module__", None) == _SPAWN
 
     def number(self, args: tuple[Any, ...]) -> int | None:
-        """Which of the spawned ones this is: they are told behind the function they run."""
+        """The number of this spawned rank; the function gets it as its first argument."""
         return args[1] if self.is_spawned_rank and len(args) > 1 else None
 
 
 class Children:
-    """Keeps an eye on what a script starts, until `let_go`."""
+    """Watches the processes that a script starts, until `let_go`."""
 
     def __init__(
         self, attend: Attend | None, is_needed: Callable[[], bool], guard: Guard | None = None
@@ -89,7 +89,7 @@ class Children:
             process._target = Watched(function=function, attend=self._attend)
 
     def _remember(self, args: Any) -> None:
-        # Anything else can only be gone through once.
+        # Anything else can be iterated only once.
         if not self._is_needed() or not isinstance(args, (str, list, tuple)):
             return
         command = _as_script(args)
@@ -103,7 +103,7 @@ def _may_train(function: Any) -> bool:
 
 
 def _as_script(args: Any) -> str | None:
-    """What `python train.py --lr 1` runs: `train.py --lr 1`; None for anything but a script."""
+    """The arguments of `python train.py --lr 1`: `train.py --lr 1`; None if it is not a script."""
     try:
         words = shlex.split(args) if isinstance(args, str) else [os.fspath(word) for word in args]
     except (TypeError, ValueError):

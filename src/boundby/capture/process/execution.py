@@ -1,4 +1,4 @@
-"""Running somebody's script as if boundby were not there: its argv, path, `__main__`, exit code."""
+"""Runs a script as if boundby were not present: its argv, path, `__main__`, exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(slots=True, kw_only=True)
 class Ending:
-    """How the script ended: its exit code, or the exception it died of; and what was captured."""
+    """How the script ended: its exit code, or its exception; and the capture."""
 
     exit_code: int
     error: BaseException | None = None
@@ -40,7 +40,7 @@ class Ending:
     asked: bool = False
     refused: bool = False
     forked: bool = False
-    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
+    started: list[str] = field(default_factory=list)  # scripts that it ran in other processes
 
     @property
     def how(self) -> How:
@@ -50,15 +50,15 @@ class Ending:
 
 
 def execute(target: Target) -> Ending:
-    """The script itself, in this process, as `python` would run it."""
+    """Run the script in this process, as `python` would run it."""
     if not target.is_module and not Path(target.name).is_file():
         raise BoundbyError(f"no such script: {target.name}")
     sys.argv = [target.name, *target.args]
     try:
         code, main = _module(target.name) if target.is_module else _script(target.name)
-        # For good, not until it ends: its threads and exit handlers live longer.
+        # Permanently, because its threads and exit handlers live longer.
         sys.modules["__main__"] = main
-        exec(code, main.__dict__)  # this is what it is all about
+        exec(code, main.__dict__)  # the script runs here
     except BoundbyError:
         raise
     except SystemExit as ended:
@@ -66,12 +66,13 @@ def execute(target: Target) -> Ending:
     except KeyboardInterrupt as error:
         return Ending(exit_code=INTERRUPTED, error=error)
     except BaseException as error:  # noqa: BLE001 - it is the script's own, and is shown as such
-        return Ending(exit_code=1, error=without_our_frames(error))
+        return Ending(exit_code=1, error=without_own_frames(error))
     return Ending(exit_code=0)
 
 
-def without_our_frames(error: BaseException) -> BaseException:
-    """The same exception, and those it came from, as they would look without boundby."""
+def without_own_frames(error: BaseException) -> BaseException:
+    """The same exception, and those it came from, with tracebacks as they would be without
+    boundby."""
     waiting: list[BaseException | None] = [error]
     done: set[int] = set()
     while waiting:
@@ -131,7 +132,7 @@ def _module(name: str) -> tuple[CodeType, ModuleType]:
 
 
 def _find(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module is; the packages around it are imported, as `python -m` does."""
+    """The file of a module; the packages around it are imported, as `python -m` does."""
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
@@ -146,7 +147,7 @@ def _look_first_in(folder: str) -> None:
 
 
 def _exit_code(ended: SystemExit) -> int:
-    """What python makes of sys.exit's argument."""
+    """What Python makes of sys.exit's argument."""
     if ended.code is None:
         return 0
     if isinstance(ended.code, int):

@@ -1,8 +1,8 @@
-"""What of boundby runs inside a script, and what becomes of the script when that fails: nothing.
+"""Protects a script from failures of boundby's code that runs inside it.
 
-Everything that hooks, notes and marks do goes through a guard. An error of ours is handed to
-whoever started the watch, who ends it; the script's call goes on as if nobody had watched. What
-the script itself raises never comes by here: its own code is called outside.
+All hooks, notes and marks go through a guard. An error of boundby goes to the owner of the watch,
+who ends it; the script's call continues as if it were not watched. Exceptions of the script itself
+do not pass here: its own code is called outside.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ OnFailure = Callable[[Exception], None]
 
 
 class Guard:
-    """Does what is ours. Without `on_failure`, as where the program is ours too, errors pass."""
+    """Calls boundby's code. Without `on_failure`, as if the program is boundby's too, errors
+    pass."""
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self._on_failure = on_failure
 
     def do(self, act: Callable[..., Any], *told: Any, otherwise: Any = None) -> Any:
-        """What `act` returns; `otherwise` where it failed.
+        """The result of `act`; `otherwise` if it failed.
 
         A request to end is no failure, and passes: it is no `Exception`.
         """
@@ -44,7 +45,7 @@ class Guard:
         try:
             on_failure(error)
         except Exception:
-            # With both tracebacks, where the script's own log goes: logging itself never raises.
+            # With both tracebacks, in the script's own log: logging itself never raises.
             logging.getLogger("boundby").exception(
                 "boundby failed, and so did the report of the failure"
             )
@@ -52,13 +53,13 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something of ours that went wrong inside a script: in a line, and in full for developers."""
+    """An error of boundby inside a script: in a line, and in full for developers."""
 
     line: str
     text: str
 
     def keep(self, folder: Path | None) -> Path | None:
-        """Write it all to a file that stays: in this folder, or among the temporary ones."""
+        """Write everything to a file that is kept: in this folder, or among the temporary ones."""
         try:
             if folder is None:
                 folder = Path(tempfile.mkdtemp(prefix="boundby-failure-"))
@@ -76,7 +77,8 @@ def stopped_after(steps: int) -> str:
 
 
 def failure_of(what: str, errors: Sequence[Exception]) -> Failure:
-    """What came of it, and why: the first error says what happened, the others came of that."""
+    """A failure with its effect and reason: the first error names the cause, the others
+    followed."""
     lines = str(errors[0]).strip().splitlines()
     words = f"{type(errors[0]).__name__}: {lines[0] if lines else ''}".strip(": ")
     trace = errors[0].__traceback__
@@ -91,7 +93,7 @@ def failure_of(what: str, errors: Sequence[Exception]) -> Failure:
 
 
 def _comes_from_a_signal(error: Exception) -> bool:
-    """Whether a handler of the script's raised it while we were at work, as timeouts do."""
+    """Whether a signal handler of the script raised it during boundby's code, as timeouts do."""
     handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     frames = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(code in handlers for code in frames)

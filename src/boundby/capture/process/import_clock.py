@@ -1,8 +1,8 @@
 """Times imports, until the first step of the model: only those that load something.
 
 CPython looks `_find_and_load` up in importlib's core for every module that is not loaded yet, and
-only then: imports of loaded modules cost nothing. Our function carries importlib's own file name,
-so that tracebacks and the stack levels of warnings leave it out as they do importlib's frames.
+only then: imports of loaded modules cost nothing. The replacement has importlib's own file name, so
+that tracebacks and the stack levels of warnings leave it out as they do importlib's frames.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NAME = "_find_and_load"
 
 
 def time_imports(run: RunClock, loaded: Callable[[str], None]) -> Callable[[], None]:
-    """Start to time imports of this thread; what is returned stops it.
+    """Start to time imports of this thread; returns a function that stops it.
 
-    `loaded` is told the name of every module that was loaded, inside other imports too.
+    `loaded` gets the name of every module that was loaded, also inside other imports.
     """
     core = sys.modules.get("_frozen_importlib")
     original: Any = getattr(core, _NAME, None)
     if core is None or not isinstance(original, types.FunctionType):
-        return lambda: None  # another Python: imports are set-up then
+        return lambda: None  # another Python: imports then count as setup
     find_and_load: Any = original
     thread, depth = threading.get_ident(), [0]
 

@@ -1,8 +1,8 @@
-"""How many steps each window takes, and what to ask for when a script has fewer.
+"""How many steps each window takes, and which options suit a script with fewer.
 
-Nobody knows how many steps a script will take, and clean steps come before the profiler: each that
-is not needed may be the one that the profile would have had. So windows are as short as what they
-measure allows.
+The number of steps of a script is unknown, and clean steps come before the profiler: each
+unnecessary one may be the one that the profile would need. So windows are as short as their
+measurements allow.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _CLEAN = 10  # steps by default
 _ISSUE = 6  # steps by default
 _PROFILED = 3  # steps by default
 _FEWEST_WITH_ISSUE = 3  # steps for a median
-# The first profiled step pays for the profiler's own start, and is one more than wanted.
+# The first profiled step includes the profiler's start, and is one more than wanted.
 PROFILER_START = 1
-# A median is known well enough within what two processes of one script differ by.
+# A median is precise enough within the difference between two processes of one script.
 _KNOWN = 0.03
-# Where a step can be repeated at will, there is no hurry.
+# If a step can be repeated at will, take more.
 _STRETCH_AT_LEISURE = 4.0
 _ISSUE_AT_LEISURE = 8
 
-# How numbers of steps are asked for: on a command line, or as arguments of `watch`.
+# Names of the numbers of steps: options of a command line, or arguments of `watch`.
 Spelling = Literal["options", "arguments"]
-# How a script, or a loop, came to its end.
+# How a script, or a loop, ended.
 How = Literal["ended", "failed", "was interrupted"]
 
 
@@ -35,15 +35,18 @@ How = Literal["ended", "failed", "was interrupted"]
 class Plan:
     """How many steps each window takes. `warmup` None: until step time is stable.
 
-    Quick clean steps go on until `least_clean_s` have passed, up to `stretch` times as many, or
-    until their median is `known` this well: one of ten steps of ten milliseconds says little on a
+    Short clean steps continue until `least_clean_s` have passed, up to `stretch` times as many, or
+    until their median is `known` to this precision: ten steps of ten milliseconds are too few on a
     busy host, and enough on a quiet one.
 
-    `in_step` counts steps of any kind and looks at no clock: the ranks of a job must end after the
-    same step, or those that go on wait for ever.
+    `in_step` counts steps of any kind and uses no clock: the ranks of a job must end after the same
+    step, or the others wait forever.
 
-    `sees_epochs`: where the end of the epoch is near, the run goes on until then, to see what comes
+    `sees_epochs`: if the end of the epoch is near, the run continues until then, to see what comes
     between two of them.
+
+    `kind`: measure only steps whose kind begins with this: "forward", "train 16x96". None: the kind
+    with most time.
     """
 
     warmup: int | None = None
@@ -59,10 +62,11 @@ class Plan:
     known: float | None = None
     in_step: bool = False
     sees_epochs: bool = False
+    kind: str | None = None
 
     @property
     def total(self) -> int:
-        """After how many steps the ranks of a job end, all of them."""
+        """The number of steps after which all ranks of a job end."""
         profiled = self.profiled + PROFILER_START if self.profiled else 0
         return (self.warmup or self.least_warmup) + self.clean + self.issue + profiled
 
@@ -74,30 +78,39 @@ def plan_of(
     profiled: int,
     in_step: bool = False,
     at_leisure: bool = False,
+    kind: str | None = None,
 ) -> Plan:
-    """The plan for what a user asked for; `steps` None leaves their number to what they show.
+    """The plan for a user's options; `steps` None derives their number from the steps.
 
-    `at_leisure`: there are as many steps as one likes, so none is spared.
+    `at_leisure`: steps can be repeated at will, so more are taken.
     """
     if steps is not None:
         issue = _issue_beside(steps)
-        return Plan(warmup=warmup, clean=steps, issue=issue, profiled=profiled, in_step=in_step)
+        return Plan(
+            warmup=warmup,
+            clean=steps,
+            issue=issue,
+            profiled=profiled,
+            in_step=in_step,
+            kind=kind,
+        )
     return Plan(
         warmup=warmup,
         issue=_ISSUE_AT_LEISURE if at_leisure else _ISSUE,
         profiled=profiled,
         least_clean_s=1.0,
-        # On a host so busy that ten steps leave their median open by 11%, fifteen left 10%, and
-        # forty 7%: waiting buys little, and costs a script of thirty steps its profile.
+        # On a host so busy that ten steps determine their median within 11%, fifteen gave 10%, and
+        # forty 7%: more steps gain little, and cost a script of thirty steps its profile.
         stretch=_STRETCH_AT_LEISURE if at_leisure else 1.5,
         known=None if at_leisure else _KNOWN,
         in_step=in_step,
-        sees_epochs=not at_leisure,
+        sees_epochs=not at_leisure and kind is None,
+        kind=kind,
     )
 
 
 def _issue_beside(steps: int) -> int:
-    """As many issue steps as go with so few clean ones: as many before them as after; with one or
+    """The number of issue steps for this few clean ones: as many before them as after; with one or
     two clean steps none, or a short script would have no step left to profile."""
     if steps < _FEWEST_WITH_ISSUE:
         return 0
@@ -105,7 +118,7 @@ def _issue_beside(steps: int) -> int:
 
 
 def is_known(times: Sequence[float], within: float) -> bool:
-    """Whether the median of these lies within a share of itself, with 95% confidence."""
+    """Whether the median of these is known within this share of itself, with 95% confidence."""
     ordered, count = sorted(times), len(times)
     reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2
     low, high = int(count / 2 - reach), int(-(-(count / 2 + reach) // 1)) - 1
@@ -117,14 +130,14 @@ def is_known(times: Sequence[float], within: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user may ask for."""
+    """The options of a user."""
 
     warmup: int
     steps: int
     profiled: int
 
     def total(self, share: float = 1.0) -> int:
-        """Of any kind, where so large a share is of the kind that is measured."""
+        """The total number of steps of any kind, if this share of them is of the measured kind."""
         measured = self.steps + _issue_beside(self.steps) + self.profiled
         if share < _NEARLY_ALL:
             measured = math.ceil(measured / (_AS_IT_COMES * share))
@@ -136,16 +149,16 @@ class Request:
         return f"--warmup {self.warmup} --steps {self.steps} --profiled {self.profiled}"
 
 
-# Kinds come as they come: a window may have to wait longer for its own than their share says.
+# Kinds are not evenly distributed: a window may have to wait longer than the share suggests.
 _AS_IT_COMES = 0.7
 _NEARLY_ALL = 0.9
 _FEWEST = Request(warmup=2, steps=2, profiled=1)
 
 
 def fitting(steps: int, share: float = 1.0) -> Request | None:
-    """The most that a script of so many steps can give; None where that is nothing.
+    """The largest request that a script of this many steps can fulfil; None if there is none.
 
-    `share`: of them, those that are of the kind that is measured.
+    `share`: the share of steps of the measured kind.
     """
     found = None
     for clean in range(_FEWEST.steps, _CLEAN + 1):

@@ -1,7 +1,7 @@
-"""The doors that a script's other parts go through: checkpoints, logs, workers that start.
+"""Hooks for other parts of a script: checkpoints, logs, workers that start.
 
-Each is timed where it is entered, on the thread that takes the steps, and does what it always did.
-They are swapped once the module that has them is imported; nothing is imported for them.
+Each function is timed on the thread that takes the steps, and works as before. It is replaced when
+its module is imported; nothing is imported for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from boundby.runtime.patching import PatchSet
 if TYPE_CHECKING:
     from boundby.model.run import RunPartName
 
-# By module: what writes a checkpoint or a log line, as an attribute path.
+# By module: functions that write a checkpoint or a log line, as attribute paths.
 _DOORS: dict[str, dict[str, RunPartName]] = {
     "safetensors.torch": {"save_file": "checkpoint", "save_model": "checkpoint"},
     "torch.distributed.checkpoint": {"save": "checkpoint"},
@@ -48,7 +48,7 @@ _LIBRARIES = ("site-packages/", "dist-packages/", "lib/python3", "<frozen", "<st
 
 
 class RunHooks:
-    """Tells a run clock of what passes these doors, on the thread that it was made on."""
+    """Reports calls of these functions to a run clock, on the thread that created it."""
 
     def __init__(self, run: RunClock, guard: Guard) -> None:
         self._run = run
@@ -58,12 +58,12 @@ class RunHooks:
         self._depth = 0
 
     def install(self) -> None:
-        """Swap what is loaded already."""
+        """Replace functions of modules that are already loaded."""
         for name in _DOORS:
             self.module_loaded(name)
 
     def module_loaded(self, name: str) -> None:
-        """Swap what a module has that was just imported."""
+        """Replace functions of a module that was just imported."""
         if name in _DOORS and name in sys.modules:
             self._do(self._swap_all, _DOORS[name], sys.modules[name])
 
@@ -85,7 +85,8 @@ class RunHooks:
                 self._swaps.swap(owner, name, functools.partial(self._around, part))
 
     def _begins(self, part: RunPartName, where: str | None = None) -> bool:
-        """Whether this is the outermost door on the thread of the steps; then the part begins."""
+        """Whether this is the outermost such call on the thread of the steps; then the part
+        begins."""
         if self._depth or threading.get_ident() != self._thread:
             return False
         self._depth = 1
@@ -130,7 +131,7 @@ class RunHooks:
     def _started(self, loader: Any, iterator: Any, where: str) -> None:
         try:
             length = len(loader)
-        except TypeError:  # of an iterable dataset
+        except TypeError:  # an iterable dataset
             length = None
         workers = int(loader.num_workers)
         self._run.loader_started(id(loader), id(iterator), length, workers, where)

@@ -1,60 +1,47 @@
-"""A script under watch: from torch's arrival until it ends, or has been seen enough of."""
+"""Runs a script under watch, until it ends or enough of its steps were measured."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from boundby.capture.host.compiler import compiled_ns
-from boundby.capture.host.random_state import random_state_kept
 from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
-from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
-from boundby.capture.process.import_clock import time_imports
-from boundby.capture.process.plan import How, Plan
-from boundby.capture.process.run_clock import RunClock
-from boundby.capture.process.run_hooks import RunHooks
+from boundby.capture.process.guard import Failure
+from boundby.capture.process.plan import Plan
 from boundby.capture.process.step_finder import StepBy
+from boundby.capture.process.watch import Watch
 from boundby.capture.process.windows import Window
-from boundby.capture.torch.hooks import Hooks
-from boundby.capture.torch.recorder import Capture, Recorder
-from boundby.model.note import Note
+from boundby.capture.torch.recorder import Capture
 from boundby.runtime.import_hooks import when_imported
 
 if TYPE_CHECKING:
-    from boundby.capture.jax.hooks import JaxHooks
     from boundby.capture.jax.recorder import JaxCapture, JaxRecorder
 
-# How long the rest of an epoch may take for it to be waited for, and what comes between two epochs.
-_MOST_EPOCH_S = 10.0
-_MOST_BETWEEN_EPOCHS_S = 10.0
-
-# One script runs at a time: boundby.step() finds what watches it here.
-_current: list[_Watch] = []
+# The watch of the running script, for `boundby.step()`; one script runs at a time.
+_current: list[Watch] = []
 
 
 def mark_step() -> None:
-    """Say that a step of the script ends here. Outside `boundby run` it does nothing."""
+    """Mark the end of a step of the script. Outside `boundby run` it does nothing."""
     if _current:
         _current[-1].mark()
 
 
 def main_kind() -> str | None:
-    """The kind of step in which most of the script's time went so far."""
+    """The kind of step that took most of the script's time so far."""
     return _current[-1].main_kind() if _current else None
 
 
 def jax_recorder() -> JaxRecorder | None:
-    """What watches the script's calls of jax; None before it imports jax."""
+    """The recorder of the script's JAX calls; None before it imports jax."""
     return _current[-1].jax_recorder if _current else None
 
 
 def unseen(act: Callable[[], Any]) -> Any:
-    """What `act` returns: whatever it calls is no part of the script's steps."""
+    """Call `act` and return its result, without counting its calls as part of a step."""
     return _current[-1].unseen(act) if _current else act()
 
 
@@ -70,14 +57,15 @@ def run_script(
     attend: Attend | None = None,
     on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
 ) -> Ending:
-    """Run the script under watch until it ends, or has been seen enough of.
+    """Run the script under watch until it ends, or enough of its steps were measured.
 
-    `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
-    unwatched, as it does where boundby itself has failed, of which `on_failure` is told. `attend`
-    runs a function in a process that the script starts, with `attend_to`. `on_window` is told of
-    each window of this process that opens, the steps so far and their main kind.
+    `on_refusal` gets the capture of a script that caught the request to end: it continues
+    unwatched. It also continues unwatched after an error of boundby, which `on_failure` gets.
+    `attend` runs a function in a process that the script starts, with `attend_to`. `on_window` gets
+    each measurement window of this process when it opens, the number of steps so far and their
+    main kind.
     """
-    watch = _Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
+    watch = Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
     watch.on_window = on_window
     watch.time_run()
     children = Children(attend, lambda: not watch.has_steps, watch.guard)
@@ -117,15 +105,15 @@ def attend_to(
     conclude: Callable[[Capture | JaxCapture], None],
     on_failure: Callable[[Failure], None],
 ) -> Any:
-    """Run a function that the script handed to this process, under watch.
+    """Run a function that the script passed to this process, under watch.
 
-    A spawned rank is ended when enough of it was seen, as a script is. Somebody may wait for what
-    any other function does in the end: it goes on, unwatched.
+    A spawned rank is ended when enough of its steps were measured, as a script is. Any other
+    function continues unwatched: another process may wait for its result.
     """
     ends = watched.is_spawned_rank and not keep_going
     seen = conclude if not watched.is_spawned_rank else None
     watch = (
-        _current[-1] if _current else _Watch(plan, step_by, folder, not ends, conclude, on_failure)
+        _current[-1] if _current else Watch(plan, step_by, folder, not ends, conclude, on_failure)
     )
     watch.begin_anew(
         plan, step_by, folder, keep_going=not ends, on_enough=seen, on_failure=on_failure
@@ -135,318 +123,3 @@ def attend_to(
         return watched.function(*args, **kwargs)
     finally:
         watch.guard.do(watch.conclude, conclude)
-
-
-class _Watch:
-    """The hooks of one run, from torch's arrival to the last step that is wanted."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        step_by: StepBy,
-        folder: Path,
-        keep_going: bool,
-        on_refusal: Callable[[Capture | JaxCapture], None],
-        on_failure: Callable[[Failure], None],
-    ) -> None:
-        self.guard = Guard(self._failed)
-        self.failure: Failure | None = None
-        self.asked = False
-        self.refused = False
-        self._process = os.getpid()
-        self._plan = plan
-        self._step_by: StepBy = step_by
-        self._folder = folder
-        self._keep_going = keep_going
-        self._on_refusal = on_refusal
-        self._on_failure = on_failure
-        self._hooks = Hooks(self.guard)
-        self._recorder: Recorder | None = None
-        self._jax_hooks: JaxHooks | None = None
-        self._jax: JaxRecorder | None = None
-        self._capture: Capture | JaxCapture | None = None
-        self._is_taken = False
-        self._on_enough: Callable[[Capture | JaxCapture], None] | None = None
-        self._concluded = False
-        self._run: RunClock | None = None
-        self._run_hooks: RunHooks | None = None
-        self._stop_imports: Callable[[], None] = lambda: None
-        self._deadline = 0.0
-        self.on_window: Callable[[Window, int, str | None], None] = lambda *_: None
-
-    def time_run(self) -> None:
-        """Account for the script's whole life, from now on."""
-        self._run = RunClock(compiled_ns=compiled_ns)
-        self._run_hooks = RunHooks(self._run, self.guard)
-        self._run_hooks.install()
-        self._stop_imports = time_imports(self._run, self._run_hooks.module_loaded)
-
-    def begin_anew(
-        self,
-        plan: Plan,
-        step_by: StepBy,
-        folder: Path,
-        *,
-        keep_going: bool,
-        on_enough: Callable[[Capture | JaxCapture], None] | None,
-        on_failure: Callable[[Failure], None],
-    ) -> None:
-        """Watch this process: a forked one has all this from the script's, hooks included."""
-        self._process = os.getpid()
-        self._plan, self._step_by, self._folder = plan, step_by, folder
-        self._keep_going, self._on_enough = keep_going, on_enough
-        self._on_failure, self.failure = on_failure, None
-        self._recorder = self._jax = self._capture = None
-        self._is_taken = False
-        self._run = None
-
-    def main_kind(self) -> str | None:
-        recorder = self._chosen
-        return recorder.windows.main_kind if recorder is not None else None
-
-    def unseen(self, act: Callable[[], Any]) -> Any:
-        watcher, self._hooks.watcher = self._hooks.watcher, None
-        jax_hooks = self._jax_hooks
-        jax_watcher = jax_hooks.watcher if jax_hooks is not None else None
-        if jax_hooks is not None:
-            jax_hooks.watcher = None
-        try:
-            return act()
-        finally:
-            self._hooks.watcher = watcher
-            if jax_hooks is not None:
-                jax_hooks.watcher = jax_watcher
-
-    @property
-    def jax_recorder(self) -> JaxRecorder | None:
-        return self._jax
-
-    @property
-    def has_steps(self) -> bool:
-        recorder = self._chosen
-        return recorder is not None and recorder.windows.steps > 0
-
-    @property
-    def _chosen(self) -> Recorder | JaxRecorder | None:
-        """The recorder of the framework that takes the steps."""
-        if self._recorder is None or self._jax is None:
-            return self._recorder or self._jax
-        is_jax = self._jax.windows.steps > self._recorder.windows.steps
-        return self._jax if is_jax else self._recorder
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a copy, in a process that the script forked off."""
-        return os.getpid() != self._process
-
-    def torch_arrived(self, torch: ModuleType) -> None:
-        self.guard.do(self._begin, torch)
-
-    def _begin(self, torch: ModuleType) -> None:
-        if self.is_forked or self._recorder is not None:
-            return
-        self._recorder = Recorder(
-            torch,
-            plan=self._plan,
-            step_by=self._step_by,
-            folder=self._folder,
-            on_done=self._enough,
-            on_first_step=self._first_step,
-            guard=self.guard,
-            run=self._run,
-            on_window=self.on_window,
-        )
-        if not self._hooks.is_installed:
-            self._hooks.install(torch)
-        if self._run_hooks is not None:
-            self._run_hooks.torch_arrived(torch)
-        self._hooks.watcher = self._recorder
-        self._hooks.graphs = self._recorder.graphs
-
-    def jax_arrived(self, jax: ModuleType) -> None:
-        self.guard.do(self._begin_jax, jax)
-
-    def _begin_jax(self, jax: ModuleType) -> None:
-        if self.is_forked or self._jax is not None:
-            return
-        from boundby.capture.jax.hooks import JaxHooks
-        from boundby.capture.jax.recorder import JaxRecorder
-
-        self._jax_hooks = JaxHooks(self.guard)
-        self._jax = JaxRecorder(
-            jax,
-            plan=self._plan,
-            by_marks=self._step_by == "mark",
-            folder=self._folder,
-            on_done=self._enough,
-            hooks=self._jax_hooks,
-            guard=self.guard,
-            on_first_step=self._stop_imports,
-            run=self._run,
-        )
-        self._jax_hooks.install(jax)
-        self._jax_hooks.watcher = self._jax
-
-    def _first_step(self) -> None:
-        self._stop_imports()
-        self._hooks.narrow()
-
-    def mark(self) -> None:
-        if self._jax_hooks is not None and (self._recorder is None or self._chosen is self._jax):
-            if self._jax is not None and self._jax_hooks.watcher is self._jax:
-                self.guard.do(self._jax.mark)
-            elif self._jax_hooks.watcher is not None:
-                self.guard.do(self._refuse)
-            return
-        watcher = self._hooks.watcher
-        if watcher is not None and watcher is self._recorder:
-            self.guard.do(self._recorder.mark)
-        elif watcher is not None:
-            self.guard.do(self._refuse)
-
-    def last_capture(self, *, how: How) -> Capture | JaxCapture | None:
-        """What was seen of a script that is over; None also where that cannot be told any more."""
-        try:
-            capture = self._take(how=how)
-            self._stop_imports()
-            if capture is not None and capture.run is None:
-                self._account(capture)
-        except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
-            self.failure = failure_of("the result cannot be shown", [error])
-            return None
-        return capture
-
-    def conclude(self, conclude: Callable[[Capture | JaxCapture], None]) -> None:
-        """The function that was watched has ended, before enough was seen of it."""
-        capture = self._take()
-        if capture is not None and not self._concluded and capture.main_kind is not None:
-            conclude(capture)
-
-    def _take(self, *, how: How = "ended") -> Capture | JaxCapture | None:
-        recorder = self._chosen
-        if not self._is_taken and recorder is not None:
-            self._is_taken = True
-            self._watch_by(None)
-            self._capture = recorder.capture(how=how)
-            if self._run is not None and self._keep_going:
-                # The account of the run goes on; steps are not looked at any more.
-                self._hooks.watcher = self._recorder
-            if self.failure is not None:
-                note = Note(code="observer-failed", text=self.failure.line)
-                self._capture.notes.append(note)
-        return self._capture
-
-    def _account(self, capture: Capture | JaxCapture) -> None:
-        if self._run is not None and capture.main_kind is not None:
-            capture.run = self._run.parts(capture.main_kind, is_cut=self.asked)
-
-    def _take_enough(self) -> None:
-        capture = self._take()
-        if self._on_enough is not None and capture is not None:
-            self._concluded = True
-            # The process goes on after its diagnosis was made in it.
-            with random_state_kept():
-                self._on_enough(capture)
-
-    def _enough(self) -> None:
-        self.guard.do(self._take_enough)
-        if self._keep_going:
-            return
-        left_ns = self._run.epoch_left_ns if self._run is not None else None
-        if left_ns is not None and self._waits_for_epoch(left_ns / 1e9):
-            return
-        self._end_script()
-
-    def _waits_for_epoch(self, left_s: float) -> bool:
-        """Whether the script goes on, to see what it does between its first epoch and the next.
-
-        Evaluation, checkpoints and workers that start again are there: one that comes soon is
-        waited for, unless a number of steps was asked for, or other ranks would go on without.
-        """
-        recorder = self._recorder
-        if recorder is None or self._plan.in_step or not self._plan.sees_epochs:
-            return False
-        if left_s > _MOST_EPOCH_S:
-            return False
-        self._deadline = time.monotonic() + left_s + _MOST_BETWEEN_EPOCHS_S
-        recorder.after_done = self._ask_for_epoch
-        self._hooks.watcher = recorder
-        return True
-
-    def _ask_for_epoch(self) -> None:
-        """A step has ended while an epoch is waited for."""
-        is_over = self._run is None or self._run.seen_epochs > 0
-        if is_over or time.monotonic() > self._deadline:
-            self._end_script()
-
-    def _end_script(self) -> None:
-        if self._capture is not None:
-            self.asked = True
-            self.guard.do(self._account, self._capture)
-        # Should the script catch this, its next step is the first sign that it did.
-        self._watch_by(_Refusal(self._refuse))
-        self.asked = True
-        # No class of our own: on a thread, python shows any other with a traceback.
-        raise SystemExit(0)
-
-    def _watch_by(self, refusal: _Refusal | None) -> None:
-        self._hooks.watcher = refusal
-        if self._jax_hooks is not None:
-            self._jax_hooks.watcher = refusal
-
-    def _refuse(self) -> None:
-        self._watch_by(None)
-        self.refused = True
-        if self._capture is not None:
-            self._account(self._capture)
-            self._on_refusal(self._capture)
-
-    def _failed(self, error: Exception) -> None:
-        """Something of ours has raised inside the script, which goes on, unwatched."""
-        recorder, is_first = self._chosen, self.failure is None
-        self._watch_by(None)
-        self._hooks.graphs = None
-        errors = [error]
-        if recorder is not None and is_first:
-            # Ranks of a job end after the same step, or those that go on wait for ever.
-            counts = self._plan.in_step and not self._keep_going and not self._is_taken
-            errors += recorder.give_up(count_on=counts)
-            if counts and recorder is self._jax and self._jax_hooks is not None:
-                self._jax_hooks.watcher = self._jax
-            elif counts:
-                self._hooks.watcher = self._recorder
-        steps = recorder.windows.steps if recorder is not None else 0
-        self.failure = failure_of(stopped_after(steps), errors)
-        self._on_failure(self.failure)
-
-
-class _Refusal:
-    """Watches for a script that goes on after it was asked to end."""
-
-    def __init__(self, on_step: Callable[[], None]) -> None:
-        self._on_step = on_step
-
-    def call_begins(self, *_: Any) -> None:
-        self._on_step()
-
-    def calls(self, *_: Any) -> None:
-        """A compiled function of jax begins."""
-        self._on_step()
-
-    def backward_begins(self) -> None:
-        return
-
-    def backward_ends(self) -> None:
-        return
-
-    def optimizer_made(self, _: object) -> None:
-        return
-
-    def optimizer_begins(self, _: object) -> None:
-        return
-
-    def optimizer_ends(self, _: object) -> None:
-        self._on_step()
-
-    def batch_came(self, _: int, __: int, ___: int | None = None) -> None:
-        return

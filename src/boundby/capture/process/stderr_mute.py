@@ -1,4 +1,4 @@
-"""Keeping what torch says of itself off the script's stderr."""
+"""Suppresses torch's own messages on the script's stderr."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """What is written to stderr meanwhile, also by C++, goes nowhere."""
+def muted_stderr() -> Iterator[None]:
+    """Discard what is written to stderr meanwhile, also by C++."""
     with contextlib.ExitStack() as restored:
-        # Without a stderr, or with no descriptor left, it is heard.
+        # Without a stderr, or with no file descriptor left, nothing is suppressed.
         with contextlib.suppress(OSError):
             kept = os.dup(2)
             restored.callback(os.close, kept)

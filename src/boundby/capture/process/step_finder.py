@@ -1,6 +1,6 @@
-"""From what the hooks see to steps: where one ends, and what kind of step it was.
+"""Finds steps from what the hooks see: where one ends, and its kind.
 
-Pure bookkeeping, without torch or a clock, so that every habit of a training loop can be tested.
+Plain bookkeeping, without torch or a clock, so that every form of training loop can be tested.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from boundby.model.step_kind import Mode, StepKind, StepUnit
 
 StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 
-# A script that has made an optimizer is expected to step it; this many calls later it is not.
-# The same holds for one that has stepped it and then only calls its model.
+# A script that has created an optimizer is expected to step it; after this many calls it is not.
+# The same applies to one that has stepped it and then only calls its model.
 _PATIENCE = 500
-# Calls that say little about that count for less: rollouts of 2048 calls of a model in training
-# mode precede the first step of an agent, and embeddings made by a model that no optimizer
-# updates precede the first step of another.
+# Calls that are weak evidence count less: rollouts of 2048 calls of a model in training mode
+# precede the first step of an agent, and embeddings made by a model that no optimizer updates
+# precede the first step of another.
 _WEIGHT_OF_DOUBTFUL = 0.1
-# Before a cycle of several optimizers is known, one of them may fire this often alone:
-# critics are commonly trained five times per generator.
+# Before a cycle of several optimizers is known, one of them may step this often alone: critics are
+# commonly trained five times per generator.
 _FIRST_CYCLE = 5
-# From this many calls without gradients in a row on, of what an optimizer updates, they are no part
-# of the training step: an evaluation, or rollouts of reinforcement learning.
+# This many calls in a row without gradients, of a model that an optimizer updates, are not part of
+# the training step: an evaluation, or rollouts of reinforcement learning.
 _FEWEST_IN_ROW = 3
-# In a known cycle, one that stays silent for more than thrice the usual has left; at the most
-# this many firings of another are waited for.
+# Rollouts of up to this many calls, before each update, are one step with it.
+_SHORT_ROLLOUT = 64
+# In a known cycle, an optimizer that is missing for more than three times the usual number of steps
+# has stopped; at most this many steps of another are awaited.
 _LONGEST_CYCLE = 50
 
 
 class StepFinder:
-    """Tells where a step ends. `on_step(label)` is called at each end, with the label of its kind.
+    """Finds where a step ends. `on_step(label)` is called at each end, with the label of its kind.
 
     `on_training` is called when a script that seemed to run forward only turns out to train.
-    Modules and optimizers are known by numbers that are never used again.
+    Modules and optimizers are identified by numbers that are never reused.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class StepFinder:
         self._calls_since_optimizer = 0.0
         self._inside = _Inside()
         self._row = _Row()
-        self.in_row = False  # whether the step that has just ended is one of an evaluation
+        self.in_row = False  # whether the step that has just ended belongs to an evaluation
 
     def mode_of(self, label: str) -> Mode:
         """Whether steps of a kind train or only predict."""
@@ -77,7 +79,7 @@ class StepFinder:
 
     @property
     def awaits_rollouts(self) -> bool:
-        """Whether rollouts came before the first update, and none in whole since.
+        """Whether rollouts came before the first update, and no complete row of them since.
 
         They come again, and may take longer than the updates between them.
         """
@@ -89,7 +91,7 @@ class StepFinder:
         return self._decided
 
     def mark(self) -> None:
-        """The script says itself that a step ends here."""
+        """The script itself marks the end of a step."""
         self.seen["marks"] += 1
         if self.step_by in ("auto", "mark"):
             self._decided = "mark"
@@ -99,11 +101,11 @@ class StepFinder:
         self._cycle.made.add(optimizer)
 
     def optimizer_gone(self, optimizer: int) -> None:
-        """An optimizer was deleted: nobody waits for it any more."""
+        """An optimizer was deleted: it is no longer awaited."""
         self._cycle.forget(optimizer)
 
     def optimizer_stepped(self, optimizer: int) -> None:
-        """An optimizer's step has ended; a step ends when all of them have fired."""
+        """An optimizer's step has ended; a step ends when all of them have stepped."""
         self.seen["optimizer steps"] += 1
         self._calls_since_optimizer = 0.0
         self._inside.trained = True
@@ -117,10 +119,11 @@ class StepFinder:
             self._decided = "optimizer"
             self._inside.evaluations = 0
         if self._cycle.completes(optimizer):
+            self._row.updates += 1
             self._end()
 
     def backward_ended(self) -> None:
-        """Where weights are updated by hand and no module is called, a step ends here."""
+        """If weights are updated by hand and no module is called, a step ends here."""
         self.seen["backward passes"] += 1
         self._inside.trained = True
         self._inside.backwards += 1
@@ -141,13 +144,12 @@ class StepFinder:
         owned: bool = True,
         gradients: bool = True,
     ) -> None:
-        """An outermost call begins. In a forward-only script that is where a step ends; as it is
-        between calls without gradients in a row, of a script that trains.
+        """An outermost call begins. In a forward-only script a step ends here; also between calls
+        without gradients in a row, in a script that trains.
 
-        `patience`: after how many calls without an optimizer's step this one is no training.
-        `waits`: the model is in training mode, whether or not gradients are recorded.
-        `owned`: an optimizer updates it, or none is known.
-        `gradients`: they are recorded.
+        `patience`: the number of calls without an optimizer step after which this is no training.
+        `waits`: the model is in training mode, whether or not gradients are recorded. `owned`: an
+        optimizer updates it, or none is known. `gradients`: they are recorded.
         """
         self.seen["calls"] += 1
         if not gradients and self.step_by == "auto" and self._decided in (None, "optimizer"):
@@ -171,7 +173,7 @@ class StepFinder:
 
     @property
     def _splits_rows(self) -> bool:
-        """Before the first update nobody knows what a script is about."""
+        """Before the first update it is unknown whether a script trains."""
         return self._decided == "optimizer" and self.step_by == "auto"
 
     def _is_forward_only(self, patience: int) -> bool:
@@ -232,11 +234,11 @@ class _Inside:
         self.first = self.first or shape
         if training:
             self.first_training = self.first_training or shape
-            if owned:
+            if owned and gradients:
                 self.first_owned = self.first_owned or shape
 
     def kind(self, shapes: Shapes) -> StepKind:
-        """The mode, the shape that it saw and what else it ran."""
+        """The mode, the input shape and what else it ran."""
         if self.trained:
             shape = self.first_owned or self.first_training
             return step_kind("train", shapes.own(shape), self.evaluations)
@@ -249,44 +251,57 @@ class _Row:
     def __init__(self) -> None:
         self.were_before = False  # rollouts, before the first update
         self.came_again = False
+        self.updates = 0  # since the last row
         self._calls = 0
+        self._last_rollout = 0  # the calls of the last row, if it was one
+        self._is_part = False  # of the training step
         self._has_split = self._has_before = False
         self._rollouts = False
         self._anchor = _Anchor()
 
     def begins_step(self, key: int, *, is_rollout: bool) -> bool:
-        """Count a call; whether a step ends before it. Once there was a row, from the second on."""
+        """Count a call; whether a step ends before it. Once there was a row, from the second call
+        on."""
+        if not self._calls:
+            is_short = _FEWEST_IN_ROW <= self._last_rollout <= _SHORT_ROLLOUT
+            self._is_part = is_short and self.updates == 1
+            self.came_again |= self._is_part
         self._calls += 1
         self._rollouts |= is_rollout
         fewest = 2 if self._has_before else _FEWEST_IN_ROW
         is_next = self._anchor.begins_step(key) and self._calls >= fewest
+        if self._is_part and is_rollout and self._calls <= _SHORT_ROLLOUT:
+            return False
         self._has_split |= is_next
         return is_next
 
     def ends(self, *, is_split: bool) -> bool:
-        """Training begins, or goes on; whether a step of the row ends here."""
+        """Training begins, or continues; whether a step of the row ends here."""
         found = self._has_split
         if found:
             self._has_before |= is_split
             self.came_again |= is_split and self._rollouts
             self.were_before |= not is_split and self._rollouts
+        if self._calls:
+            self._last_rollout = self._calls if self._rollouts else 0
+            self.updates = 0
         self._calls, self._has_split, self._rollouts = 0, False, False
         self._anchor = _Anchor()
         return found and is_split
 
 
 class _Cycle:
-    """The optimizers of a script: a step is one in which each of them fires."""
+    """The optimizers of a script: in a step each of them steps."""
 
     def __init__(self) -> None:
         self.made: set[int] = set()
         self._members: set[int] = set()
         self._fired: dict[int, int] = {}
-        # How often one of them fired in the longest cycle so far.
+        # How often one of them stepped in the longest cycle so far.
         self._longest = 0
 
     def completes(self, optimizer: int) -> bool:
-        """Count a firing; True when it is the last of a cycle."""
+        """Count an optimizer step; True if it is the last of a cycle."""
         self.made.add(optimizer)
         if self._members:
             self._members.add(optimizer)
@@ -309,7 +324,8 @@ class _Cycle:
 
 
 class _Anchor:
-    """What is called once in every step of a forward-only script: the first called twice."""
+    """The module that is called once in every step of a forward-only script: the first one called
+    twice."""
 
     def __init__(self) -> None:
         self._key: int | None = None
@@ -317,7 +333,7 @@ class _Anchor:
 
     def begins_step(self, key: int) -> bool:
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        # One that is not called any more gives way to what is called instead.
+        # One that is no longer called is replaced by one that is.
         if key != self._key and count > (1 if self._key is None else _LONGEST_CYCLE):
             self._key = key
         if key != self._key:

@@ -1,14 +1,13 @@
-"""The windows of one run: warm-up, clean steps between issue steps, profiled steps; then it is
-enough.
+"""The measurement windows of a run: warm-up, issue, clean, issue again, profiled, evidence.
 
-Clean steps carry no profiler, because one that has run slows its process for good; their phases are
-timed on the host's clock alone. Issue steps start every phase from an idle device, to see how long
-the host takes where it has to wait for nothing: a half of them before the clean steps and a half
-after, since a shared host changes its pace within seconds. Nothing here knows torch: the device and
-the clock are handed in, so that tests bring their own.
+Clean steps come before profiled ones, because a profiler slows its process permanently; their
+phases are timed with the host's clock alone. In issue steps every phase starts from an idle device,
+so that the host never waits for it. Half of them come before the clean steps and half after,
+because the speed of a shared host changes within seconds. This module does not know torch: the
+device, the profiler and the clock are passed in.
 
-Like all of capture.live, this is loaded before the script: it imports nothing heavy, because a
-script may set how numpy and torch are to be loaded.
+Loaded before the script: nothing heavy is imported, because the script may set options that numpy
+and torch read when they are imported.
 """
 
 from __future__ import annotations
@@ -19,78 +18,29 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from boundby.capture.process.instruments import Device, EvidenceObserver, Observer, Profiler
 from boundby.capture.process.plan import PROFILER_START, Plan, is_known
 from boundby.capture.torch.phases import Phases
 
-# Warm-up ends when the last few steps of the main kind agree this well; or, on a busy host where
-# no three do, when they are not faster any more than the few before.
+# Warm-up ends when the last steps of the main kind differ by at most this share; or, on a busy host
+# where they never do, when they are no longer faster than the steps before them.
 _STABLE = 0.10
 _STABLE_STEPS = 3
 _FASTER = 0.95
-# A window that waits for steps of the main kind gives up after this many times as many of any;
-# where none at all was profiled, later. Those of an evaluation or a rollout count as one, unless
-# they go on for longer than this, and longer than all that came before them.
+# A window that needs N steps of the main kind gives up after this many times N steps of any kind;
+# later if no step of the main kind was profiled. A row of evaluation or rollout steps counts as
+# one, unless it takes longer than this and longer than everything before it.
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
 _LONG_ROW_NS = 1e9  # assumed: a row of other steps this long is an evaluation
-# Warm-up waits no longer for another kind of step that is known to come.
+# The longest that warm-up waits for another kind of step that is known to come.
 _MOST_AWAITED_NS = 10e9
-# Values that are the same in two steps, and graphs that are used in the one after.
+# Steps in which values are checked; more if something is still in use in the next step.
 _EVIDENCE = 3
 _MOST_EVIDENCE = 20
-# How often clean steps that go on are asked whether they suffice.
+# After how many steps each the precision of the clean steps is checked again.
 _ASK_EVERY = 5
-
-
-class Device(Protocol):
-    """The device's clock: marks in its stream of work, and waiting for it."""
-
-    def mark(self) -> Any: ...
-
-    def between(self, marks: list[Any]) -> list[float]:
-        """Times between consecutive marks in ns."""
-        ...
-
-    def sync(self) -> None: ...
-
-
-class Profiler(Protocol):
-    def start(self) -> bool:
-        """False where it cannot."""
-        ...
-
-    def step(self) -> None: ...
-
-    def mark(self, phase: str) -> None:
-        """A phase of the step begins: write it into the profile."""
-        ...
-
-    def is_full(self, late_ns: float, steps: int) -> bool:
-        """Whether one step more is more than can be read, after steps that took so much longer
-        with it than without."""
-        ...
-
-    def stop(self) -> None: ...
-
-
-class Observer(Protocol):
-    """Stands by while clean steps are taken."""
-
-    def begin(self) -> None: ...
-
-    def step(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class EvidenceObserver(Observer, Protocol):
-    """Looks at values in a few steps that are not timed."""
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether what it has seen goes on into the next step."""
-        ...
 
 
 class Window(enum.Enum):
@@ -110,7 +60,7 @@ class Sample:
 
 
 class Windows:
-    """Moves from window to window at step ends; `on_done` is called when there is enough."""
+    """Moves from window to window at step ends; calls `on_done` after the last one."""
 
     def __init__(
         self,
@@ -126,11 +76,11 @@ class Windows:
         in_row: Callable[[], bool] = lambda: False,
         on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     ) -> None:
-        """`look` is called between steps, never inside one, nor between clean ones. `evidence`
-        stands by in a few steps after all others, which are not timed. `awaits_more`: another kind
-        of step is known to come, which may take more of the time than those so far. `in_row`:
-        the step that ends is one of an evaluation or a rollout, after which training goes on.
-        `on_window` is told of each window that opens, the steps so far and their main kind."""
+        """`look` is called between steps, but not between clean ones. `evidence` observes a few
+        untimed steps after all others. `awaits_more`: whether another kind of step is known to
+        come, which may take more time than those so far. `in_row`: whether the step that ends
+        belongs to an evaluation or a rollout. `on_window` gets each window that opens, the number
+        of steps so far and their main kind."""
         self._on_window = on_window
         self._in_row = in_row
         self._evidence = evidence
@@ -142,7 +92,8 @@ class Windows:
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
         self.profiled: list[str] = []
-        # The first pays for the profiler's own start, and counts only where it stays the only one.
+        self.skipped: dict[str, int] = {}  # steps before warm-up of kinds that are not wanted
+        # The first includes the start of the profiler, and counts only if it is the only one.
         self.first_profiled = PROFILER_START
         self._issued: list[tuple[str, dict[str, float]]] = []  # each step's kind and phases
         self._paced: list[tuple[str, dict[str, float]]] = []  # the same of clean steps
@@ -159,32 +110,38 @@ class Windows:
         self._times: list[int] = []
         self._taken: list[dict[str, float]] = []  # the phases of each clean step so far
         self._kinds: list[str] = []
-        # The kind that counts in the open window, and how many of it there were: clean steps
-        # must not pay for finding out.
+        # The kind that counts in the open window, and how many of its steps there were. Kept here
+        # because finding it takes time, which must not be part of a clean step.
         self._main: str | None = None
         self._count = 0
-        self._others = 0  # of others, with a row as one
+        self._others = 0  # steps of other kinds; a row counts as one
         self._was_in_row = False
-        self._main_at = self._began  # when a step of the main kind ended last
+        self._main_at = self._began  # the end of the last step of the main kind
         self._late_ns = 0.0  # how much longer profiled steps took than clean ones
-        self._issue = 0  # how many the open window of issue steps takes
+        self._issue = 0  # how many steps the open issue window has
         self._phases = Phases(device.sync, clock)
         self._steady = Phases(lambda: None, clock)
 
     @property
     def main_kind(self) -> str | None:
-        """The kind of step in which most of the time went so far.
+        """The kind of step that took most of the time so far.
 
-        Of those that were still seen in clean steps, once there are any: a model that was called
-        a few times before its graph is captured is called no more, however long that took. And, at
-        the end, of those of them that were profiled: what is known of another is its time alone.
+        Once there are clean steps, only kinds among them count: a model that was called a few times
+        before its graph was captured is not called again, however long that took. At the end, only
+        profiled kinds count: of any other kind only the time is known.
         """
         seen = {sample.kind for sample in self.clean}
         if self.window is Window.DONE:
             seen = seen.intersection(self.profiled[self.first_profiled :]) or seen
         steps = [*self.warmup[1:], *self.clean]
         of_these = [sample for sample in steps if not seen or sample.kind in seen]
-        return main_kind(of_these) or main_kind(self.warmup)
+        return self._main_of(of_these) or self._main_of(self.warmup)
+
+    def _main_of(self, samples: Sequence[Sample]) -> str | None:
+        return main_kind([sample for sample in samples if self._is_wanted(sample.kind)])
+
+    def _is_wanted(self, kind: str) -> bool:
+        return self._plan.kind is None or kind.startswith(self._plan.kind)
 
     @property
     def issue(self) -> list[dict[str, float]]:
@@ -194,23 +151,30 @@ class Windows:
 
     @property
     def steady(self) -> list[dict[str, float]]:
-        """The phases of its clean steps, on the host's clock."""
+        """The phases of the main kind's clean steps, on the host's clock."""
         main = self.main_kind
         return [phases for kind, phases in self._paced if kind == main]
 
     @property
     def unprofiled(self) -> str | None:
-        """The kind that the windows waited for, where another had to be profiled in its place."""
+        """The kind that the windows waited for, if another was profiled instead."""
         waited_for = self._main if self.profiled else None
         return waited_for if waited_for != self.main_kind else None
 
     @property
     def main_share(self) -> float:
-        """Of the steps so far, those of the main kind; all where any kind counts."""
+        """The share of the main kind in the steps so far; 1 if any kind counts."""
         main = None if self._plan.in_step else self.main_kind
         kinds = [sample.kind for sample in (*self.warmup, *self.clean)]
         kinds += [kind for kind, _ in self._issued]
         return kinds.count(main) / len(kinds) if main in kinds else 1.0
+
+    def skipped_words(self) -> dict[str, int]:
+        """The steps that the user's choice of a kind left out, for a message without any other."""
+        if self.main_kind is not None:
+            return {}
+        wanted = self._plan.kind
+        return {f"{kind!r} steps, not of kind {wanted!r}": n for kind, n in self.skipped.items()}
 
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
@@ -242,14 +206,14 @@ class Windows:
         elif self.window is Window.PROFILED:
             self._profiler.mark(phase)
         elif not self._has_begun:
-            # What the script did before the first call of its first step is no part of a step.
+            # Time before the first call of the first step is not part of a step.
             self._has_begun = True
             self._last = self._clock()
 
     def start_over(self) -> None:
-        """Forget the steps so far: they were not what the script is about.
+        """Forget the steps so far, because more important ones begin.
 
-        Once the profiler has run there are no clean steps to be had: then what was seen stays.
+        Not once the profiler has run: clean steps are no longer possible then.
         """
         if self.window in (Window.WARMUP, Window.CLEAN, Window.ISSUE):
             if self.window is Window.CLEAN and self._observer is not None:
@@ -260,7 +224,7 @@ class Windows:
             self._began = self._last = self._clock()
 
     def finish(self) -> None:
-        """The script is over, or failed: keep what there is."""
+        """The script has ended or failed: close the open window."""
         ended_in, self.window = self.window, Window.DONE
         if ended_in is Window.CLEAN:
             self._close_clean()
@@ -270,11 +234,15 @@ class Windows:
             self._evidence.end()
 
     def count_on(self) -> None:
-        """Nothing more is measured, but a rank ends when the others do: they would wait for it."""
+        """Only count steps from now on: a rank must not end before the others."""
         self.window = Window.COUNTED
 
     def _warm(self, kind: str) -> None:
         now = self._clock()
+        if not self._is_wanted(kind):
+            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+            self._last = now
+            return
         self.warmup.append(Sample(kind=kind, ns=now - self._last))
         self._look(self.window)
         self._last = self._clock()
@@ -285,7 +253,7 @@ class Windows:
         count = len(self.warmup)
         if self._plan.warmup is not None:
             return count >= self._plan.warmup
-        # The first step may have imported and compiled for long.
+        # Without the first step, which may include imports and compilation.
         spent_ns = sum(sample.ns for sample in self.warmup[1:])
         if self._awaits_more() and spent_ns < _MOST_AWAITED_NS and not self._plan.in_step:
             return False
@@ -336,7 +304,8 @@ class Windows:
             if plan.in_step or spent_s >= plan.least_clean_s:
                 return True
             if plan.known is not None and self._count % _ASK_EVERY == 0:
-                # Of the host's times between ends: once it is throttled, as long as the device's.
+                # Of the host's times between step ends: they equal the device's once the host has
+                # to wait for it.
                 return is_known(self._times, plan.known)
         return spent_s > plan.most_clean_s and self._count >= _STABLE_STEPS
 
@@ -349,7 +318,7 @@ class Windows:
         self._paced = list(zip(self._kinds, self._taken, strict=True))
 
     def _open_issue(self) -> None:
-        """A half of them before the clean steps, and after those what is missing: the ones before
+        """Half of the issue steps come before the clean steps, the missing ones after: those before
         may have been of another kind."""
         wanted = self._plan.issue
         if self.clean:
@@ -380,7 +349,7 @@ class Windows:
             self._open_clean()
 
     def _open_profiled(self) -> None:
-        # Other ranks may be able to profile: then this one takes as many steps as they do.
+        # If the profiler does not start here, other ranks may still profile: take as many steps.
         if self._plan.profiled and (self._profiler.start() or self._plan.in_step):
             self._open(Window.PROFILED)
             self._late_ns, self._last = 0.0, self._clock()
@@ -393,7 +362,7 @@ class Windows:
         is_full = self._profiler.is_full(self._late_ns, len(self.profiled))
         if is_full and not self._count and self._main in (None, kind):
             self.first_profiled = min(self.first_profiled, len(self.profiled) - 1)
-        # One more than wanted: the first is the profiler's own start.
+        # One more than wanted: the first includes the start of the profiler.
         if len(self.profiled) > self.first_profiled:
             self._add(kind)
         if self._has_enough(self._plan.profiled) or (is_full and self._count):
@@ -424,14 +393,14 @@ class Windows:
             self._end()
 
     def _usual_ns(self, kind: str) -> float:
-        """What a clean step of the kind takes; of any, where there was none."""
+        """The median time of clean steps of the kind; of all clean steps if there are none."""
         times = [sample.ns for sample in self.clean if sample.kind == kind]
         return statistics.median(times or [sample.ns for sample in self.clean])
 
     def _open(self, window: Window) -> None:
         self.window = window
         self._on_window(window, self.steps, self.main_kind)
-        # What comes before clean steps is not worth waiting for one kind: there are more after.
+        # Issue steps before the clean ones may be of any kind: there are more after those.
         is_any = self._plan.in_step or (window is Window.ISSUE and not self.clean)
         self._main = None if is_any else self.main_kind
         self._kinds, self._count, self._others = [], 0, 0
@@ -466,9 +435,9 @@ class Windows:
 
 
 def main_kind(samples: Sequence[Sample]) -> str | None:
-    """The kind with most time, by its median step: one that was compiled does not weigh more.
+    """The kind with most time, counted by its median step, so that compilation does not count.
 
-    A kind that was hardly seen is not one to measure: those seen thrice come first, then twice.
+    Only kinds seen at least three times count, if there are any; then those seen twice.
     """
     times: dict[str, list[float]] = defaultdict(list)
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Records of rocprofv3 as the events of a torch profiler trace, which hold the same facts."""
+"""Records of rocprofv3 as the events of a torch profiler trace, which contain the same facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COPY_NAMES = (
     ("DEVICE_TO_HOST", "Memcpy DtoH (Device -> Host)"),
     ("DEVICE_TO_DEVICE", "Memcpy DtoD (Device -> Device)"),
 )
-_GPU = 2  # the kind of an agent: 1 is a CPU
+_GPU = 2  # the type of an agent: 1 is a CPU
 _SIMDS_PER_UNIT = 4  # definition (CDNA)
 
 
@@ -42,8 +42,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     thread_id: int = 0
     correlation_id: Correlation = Correlation()
     dispatch_info: Dispatch = Dispatch()
-    dst_agent_id: Handle = Handle()
-    src_agent_id: Handle = Handle()
     stream_id: Handle | None = None
     bytes: int = -1
 
@@ -118,7 +116,7 @@ def device_properties(process: Process) -> dict[str, Any]:
 
 
 def process_events(process: Process) -> list[Event]:
-    """All events of a process that boundby uses; times begin with the first of them."""
+    """All events of a process that boundby uses; times start with the first of them."""
     records = process.buffer_records
     together = (
         *records.kernel_dispatch,
@@ -210,7 +208,7 @@ def _operations(process: Process) -> list[Kind]:
 
 
 def _operation(record: Record, kinds: list[Kind]) -> str:
-    """The name of an operation: numbers of kinds and operations index the file's strings."""
+    """The name of an operation: indices of kinds and operations into the file's strings."""
     kind, operation = record.kind, record.operation
     if isinstance(operation, str):
         return operation

@@ -1,1 +1,1 @@
-"""A live PyTorch script: hooks, the profiler, and what only the process knows of its calls."""
+"""A live PyTorch script: hooks, the profiler, and what only the process knows about its calls."""

@@ -1,4 +1,4 @@
-"""What an operator was given, as the profiler's own event tree has it."""
+"""The arguments of an operator, from the profiler's own event tree."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DTYPES = {
 
 
 def read_arguments(inputs: Sequence[Any], allocated: Mapping[int, int]) -> tuple[Any, ...]:
-    """Tensors with their storage, how large it is where that was seen, and which are one object.
+    """Tensors with their storage, its size if known, and which of them are one object.
 
-    The tree tells the address of a storage and never where in it a view begins.
+    The tree has the address of a storage, but not the offset of a view.
     """
     objects: dict[int, int] = {}
     return tuple(_argument(value, allocated, objects) for value in inputs)

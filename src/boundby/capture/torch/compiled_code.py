@@ -1,9 +1,9 @@
-"""What compiled code calls, in which order, and which of the user's lines it came from.
+"""What compiled code calls, in which order, and the user's lines it came from.
 
-On a CPU a profile shows that compiled code has called something written in C, and no more; and a
-product that it calls stands where the compiled function was called. The code that Inductor wrote
-says more: each compiled graph carries the source of the function that calls its kernels, with the
-shapes of all that it hands them, and notes of the lines behind each call.
+On a CPU a profile shows only that compiled code has called something written in C; and a product
+that it calls has the line where the compiled function was called. The code that Inductor wrote says
+more: each compiled graph carries the source of the function that calls its kernels, with the shapes
+of all their arguments, and notes of the lines behind each call.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraph:
-    """What a compiled graph calls.
+    """The calls of a compiled graph.
 
     `kernels` are those in C++, in the order in which they are called; `lines` are the lines behind
-    each call, in order, by the name of what is called: `addmm`, `cpp_fused_gelu_0`.
+    each call, in order, by the name of the callee: `addmm`, `cpp_fused_gelu_0`.
     """
 
     kernels: list[OpCall]
@@ -51,11 +51,11 @@ class CompiledGraph:
 
     @property
     def is_of_another_script(self) -> bool:
-        """Whether lines are gone that it was compiled from: it came out of a cache."""
+        """Whether lines that it was compiled from are gone: it came from a cache."""
         return any(GONE in lines for lines in self.lines.values())
 
 
-# By the key that the profile names a graph by.
+# The key by which the profile names a graph.
 CompiledGraphs = dict[str, CompiledGraph]
 
 
@@ -72,7 +72,7 @@ def compiled_graphs() -> CompiledGraphs:
 
 
 def lines_of(source: str, behind: Mapping[str, str | None]) -> dict[str, list[str | None]]:
-    """The line behind each call of generated code, in order, by the name of what is called."""
+    """The line behind each call of generated code, in order, by the name of the callee."""
     found: dict[str, list[str | None]] = {}
     for handles in _HANDLES.findall(source):
         for handle in handles.split(", "):
@@ -83,15 +83,15 @@ def lines_of(source: str, behind: Mapping[str, str | None]) -> dict[str, list[st
 
 
 def kernels_of(source: str) -> list[OpCall]:
-    """The kernels that generated code calls, each with its tensors; none where shapes change."""
-    # Brings numpy: not before the script has ended.
+    """The kernels that generated code calls, each with its tensors; none if shapes change."""
+    # Loads numpy: not before the script has ended.
     from boundby.model import OpCall
 
     tree = ast.parse(source)
     types = dict(_types(tree))
     shapes = _Shapes()
     for statement in _statements(tree, "get_args", "benchmark_compiled_module"):
-        # What goes into the graph, as it would be made to try the code on its own.
+        # The inputs of the graph, as the code's own test harness creates them.
         shapes.follow(statement)
     calls: list[OpCall] = []
     for statement in _statements(tree, "call"):
@@ -100,7 +100,7 @@ def kernels_of(source: str) -> list[OpCall]:
             case ast.Expr(ast.Call(func=ast.Name(name), args=args)) if name in types:
                 tensors: list[Tensor | None] = []
                 for argument, (dtype, is_updated) in zip(args, types[name], strict=True):
-                    # What is updated is read and written: it stands there twice.
+                    # What is updated is read and written: it occurs twice.
                     tensors += [shapes.of(argument, dtype)] * (2 if is_updated else 1)
                 known = tuple(tensor for tensor in tensors if tensor is not None)
                 calls.append(OpCall(name=name, args=known if len(known) == len(tensors) else ()))
@@ -124,13 +124,13 @@ def _types(tree: ast.Module) -> Iterator[tuple[str, list[tuple[str | None, bool]
 
 
 def _dtype(word: str) -> str | None:
-    """Of what a pointer points to; None for a plain number."""
+    """The dtype that a pointer points to; None for a plain number."""
     name = word.removeprefix("const ").removesuffix("*").strip()
     return _DTYPES.get(name, name) if word.endswith("*") else None
 
 
 def _statements(tree: ast.Module, *names: str) -> list[ast.stmt]:
-    """Of the first function by one of these names: `call` is what runs the graph."""
+    """The statements of the first function with one of these names: `call` runs the graph."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name in names:
             return node.body
@@ -138,7 +138,7 @@ def _statements(tree: ast.Module, *names: str) -> list[ast.stmt]:
 
 
 class _Shapes:
-    """Shapes and strides by name, as the code goes along."""
+    """Shapes and strides by name, in the order of the code."""
 
     def __init__(self) -> None:
         self._known: dict[str, Layout] = {}
@@ -175,7 +175,7 @@ class _Shapes:
 
 
 def _numbers(sizes: list[ast.expr]) -> Layout | None:
-    """Shape and strides, which come first; None for those that are only known when it runs."""
+    """Shape and strides, which come first; None for those known only at run time."""
     with contextlib.suppress(ValueError):
         shape, strides = (tuple(map(int, ast.literal_eval(one))) for one in sizes[:2])
         return shape, strides

@@ -1,4 +1,4 @@
-"""Compiled graphs in a timeline: what each has called gets its name, its call and its line."""
+"""Compiled graphs in a timeline: the name, call and line of everything that each has called."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _called(timeline: Timeline, graphs: Graphs) -> list[tuple[CompiledGraph, lis
         return []
     kernel = [name == _KERNEL for name in timeline.names]
     found: list[tuple[CompiledGraph, list[int]]] = []
-    # By row: the place in `found` of the graph around it; None in what such a graph has called.
+    # By row: the position in `found` of the graph around it; None in what such a graph has called.
     around: list[int | None] = []
     columns = (host.parent.tolist(), host.name.tolist(), host.kind.tolist())
     for row, (parent, name, kind) in enumerate(zip(*columns, strict=True)):

@@ -1,4 +1,4 @@
-"""The device's clock, as the windows need it; torch is the script's own."""
+"""The device's clock for the windows; torch is the script's own."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment on the host and, where the script uses CUDA, in the device's stream of work."""
+    """A moment on the host and, if the script uses CUDA, in the device's stream."""
 
     host_ns: int
     event: Any
 
 
 class TorchDevice:
-    """CUDA events where the script uses CUDA, the host's clock where it does not."""
+    """CUDA events if the script uses CUDA, otherwise the host's clock."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
 
     @property
     def is_cuda(self) -> bool:
-        # Not is_available: that counts the devices each time, and this is asked at every phase.
+        # Not is_available, which counts the devices each time: this is called at every phase.
         return bool(self._torch.cuda.is_initialized())
 
     @property
     def is_capturing(self) -> bool:
-        """Whether the script records a CUDA graph: syncs and events of ours would break it."""
+        """Whether the script is capturing a CUDA graph: boundby's syncs and events would break
+        it."""
         return self.is_cuda and bool(self._torch.cuda.is_current_stream_capturing())
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that was in use at once, as the script's own counters say."""
+        """The peak of memory in use, by the script's own counters."""
         return int(self._torch.cuda.max_memory_allocated()) if self.is_cuda else None
 
     def mark(self) -> Mark:

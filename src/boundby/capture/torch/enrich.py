@@ -1,4 +1,4 @@
-"""The timeline of a trace, with what only the process itself knows put in."""
+"""Adds to the timeline of a trace what only the process itself knows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def enrich_timeline(
     call_cost: MeasuredCallCost | None = None,
     compiled: Mapping[str, CompiledGraph] | None = None,
 ) -> Timeline:
-    """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
+    """The same timeline with exact lines, calls with storages and listed tensors, and memory.
 
-    `kernel_lines` says where compiled kernels came from, and `compiled` where all came from that
-    compiled graphs call; without them, it is where the compiled code was called. Host rows are in
-    order of time, thread by thread, and so is the memory they took.
+    `kernel_lines` has the lines of compiled kernels, and `compiled` those of everything that
+    compiled graphs call; without them, it is the line that called the compiled code. Host rows are
+    in order of time, thread by thread, and so is the memory they allocated.
     """
     host = timeline.host
     calls = list(timeline.calls)
@@ -61,7 +61,7 @@ def enrich_timeline(
                 made[call] = len(calls)
                 calls.append(call)
             call_of[row] = made[call]
-    # The trace counts from a time of its own; what the two say of an operator is the same moment.
+    # The trace counts from its own origin; an operator has the same time in both.
     later = statistics.mode(
         [detail.start_ns - int(host.start_ns[row]) for row, detail in found.items()] or [0]
     )
@@ -99,7 +99,7 @@ def _own_functions(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def _find(host: HostEvents, known: Details) -> dict[int, Detail]:
-    """The operators among the rows; the runtime's calls carry the identifier of theirs."""
+    """The operators among the rows; the runtime's calls have the identifier of theirs."""
     rows = np.flatnonzero((host.external >= 0) & ~np.isin(host.kind, _RUNTIME)).tolist()
     found = {row: known.operators.get(int(host.external[row])) for row in rows}
     return {row: detail for row, detail in found.items() if detail is not None}
@@ -112,11 +112,11 @@ def _lines(
     later: int,
     own: npt.NDArray[np.bool_],
 ) -> tuple[dict[int, Line], dict[int, Line]]:
-    """Lines of operators, of functions, and of what the runtime does in them; and the lines from
-    which the user's own functions were called."""
+    """Lines of operators, of functions, and of runtime calls in them; and the lines from which the
+    user's own functions were called."""
     lines = {row: detail.line for row, detail in found.items() if detail.line is not None}
     callers: dict[int, Line] = {}
-    # A compiled graph's own kernel is a function to the profiler, whatever it is called by now.
+    # A compiled graph's own kernel is a function in the profile, although it has a name now.
     is_function = np.isin(host.kind, _FUNCTIONS) | (
         (host.kind == HostKind.OP) & (host.external < 0)
     )
@@ -140,9 +140,9 @@ def _sources(
     generated: Mapping[int, str],
     index: dict[str, int],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Where each row comes from, and where inside a library; what is new goes into the index.
+    """The line of each row, and the line inside a library; new ones are added to the index.
 
-    A backward row takes its forward's line.
+    A backward row gets its forward's line.
     """
     host = timeline.host
     source, inside = host.source.copy(), np.full(len(host), -1, np.int32)
@@ -175,7 +175,7 @@ def _columns(taken: list[tuple[int, int, int]]) -> Allocations:
 
 
 def _merge(recorded: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tensors as the process knows them, plain values as the trace has them."""
+    """Tensors from the process, plain values from the trace."""
     if len(recorded) != len(known):
         return recorded or known
     return tuple(

@@ -1,10 +1,11 @@
-"""What a script's CUDA graphs were captured from: the operators that ran meanwhile.
+"""Records the operators that run while a script captures a CUDA graph.
 
-A replayed graph names no operators, and captures happen in warm-up, where no profiler may run: one
-that has used the device's slows its process for good. torch's execution observer does without: it
-is called by the operators themselves, on the host, and writes their names and arguments to a file.
-The legacy profiler runs beside it, on the host alone as well: it has the lines, and a compiler's
-kernels tell their names only while a profiler runs. Nothing of this is there outside of captures.
+A replayed graph has no operator names, and captures happen in warm-up, where no profiler of the
+device may run, because it slows its process permanently. torch's execution observer works without:
+the operators themselves call it, on the host, and it writes their names and arguments to a file.
+The legacy profiler runs beside it, also on the host alone: it provides lines, and a compiler's
+kernels report their names only while a profiler runs. Nothing of this is active outside of
+captures.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.stderr_mute import unheard
+from boundby.capture.process.stderr_mute import muted_stderr
 from boundby.runtime.patching import PatchSet
 
-# What all recordings of a run may take on disk, about a kB an operator: once they have, later
-# captures are not recorded.
+# The disk limit of all recordings of a run, about 1 kB per operator: beyond it, later captures are
+# not recorded.
 _MOST_BYTES = 512 * 1024 * 1024
 _NUMBER = "_boundby_number"
 
 
 class GraphRecorder:
-    """Records captures to files; and, once asked, which graphs are replayed.
+    """Records captures to files and, once requested, which graphs are replayed.
 
-    What fails here is kept in `failed`, and nothing more is noted: captures and replays go on.
+    A failure is kept in `failed`, and nothing more is recorded: captures and replays continue.
     """
 
     def __init__(self, torch: Any, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
@@ -45,7 +46,7 @@ class GraphRecorder:
         self._thread = 0
         self.failed: list[Exception] = []
         self._do = Guard(self._give_up).do
-        # The graphs replayed in each step so far; None while nobody asks.
+        # The graphs replayed in each step so far; None while not requested.
         self.replays: list[list[int]] | None = None
         self._replays: list[list[int]] = []
 
@@ -63,7 +64,7 @@ class GraphRecorder:
 
     def _begin(self, graph: Any) -> None:
         if hasattr(graph, _NUMBER):
-            setattr(graph, _NUMBER, 0)  # captured anew: what it was before is over
+            setattr(graph, _NUMBER, 0)  # captured again: the old recording is obsolete
         if self._open is not None or self._left <= 0:
             return
         self._count += 1
@@ -89,14 +90,14 @@ class GraphRecorder:
     def step_ended(self, *, profiles: bool) -> None:
         """A step has ended; `profiles`: what is replayed next belongs to a profiled one."""
         if self._open is not None and threading.get_ident() == self._thread:
-            # Its capture broke off without an end: this thread takes steps again.
+            # A capture broke off without an end: this thread takes steps again.
             self._do(functools.partial(self._end, whole=False))
         self.replays = self._replays if profiles and not self.failed else None
         if self.replays is not None:
             self.replays.append([])
 
     def close(self) -> tuple[Mapping[int, Path], list[list[int]]]:
-        """No more is noted: the files by the number that graphs carry; replays by profiled step."""
+        """Stop recording; return the files by graph number, and the replays by profiled step."""
         self._do(functools.partial(self._end, whole=False))
         self._left, self.replays = 0, None
         paths = {number: self._path(number) for number in range(1, self._count + 1)}
@@ -104,7 +105,7 @@ class GraphRecorder:
 
     def _give_up(self, error: Exception) -> None:
         self.failed.append(error)
-        # Without some of them, which graphs a step replays is not known.
+        # Without some of them, the graphs that a step replays are unknown.
         self._left, self.replays, self._replays = 0, None, []
         if self._open is not None:
             self._do(functools.partial(self._end, whole=False))
@@ -123,15 +124,15 @@ class _Observation:
         self._profiles = False
 
     def begin(self) -> bool:
-        """False where it cannot: another torch, or an observer of the script's own."""
+        """Start; False if it cannot: another torch, or an observer of the script's own."""
         observer = self._torch._C._profiler
         try:
-            # One that cannot write its file is of no use, and in the way of all later ones.
+            # One that cannot write its file is useless, and blocks all later ones.
             self.path.touch()
             self.path.unlink()
-            with unheard():
+            with muted_stderr():
                 observer._add_execution_trace_observer(str(self.path))
-                # Where there is one already it says yes as well, but makes no file.
+                # If there is one already it also returns True, but makes no file.
                 if not self.path.exists():
                     return False
                 observer._enable_execution_trace_observer()
@@ -143,16 +144,16 @@ class _Observation:
     def end(self) -> None:
         observer = self._torch._C._profiler
         self._swaps.undo()
-        # The script may have ended either itself: a file that was cut short is not used.
+        # The script may have ended either itself: a truncated file is not used.
         if self._profiles:
             with contextlib.suppress(AttributeError, OSError, RuntimeError):
                 _write_stacks(self.path, self._torch._C._autograd._disable_profiler_legacy())
-        with contextlib.suppress(RuntimeError), unheard():
+        with contextlib.suppress(RuntimeError), muted_stderr():
             observer._disable_execution_trace_observer()
             observer._remove_execution_trace_observer()
 
     def _name_kernels(self) -> None:
-        """Have the kernels of compiled code make themselves known, as under a profiler."""
+        """Make the kernels of compiled code report themselves, as under a profiler."""
         torch = self._torch
         if not torch.autograd._profiler_enabled():
             try:
@@ -161,8 +162,8 @@ class _Observation:
             except (AttributeError, RuntimeError, TypeError):
                 return
         self._swaps.swap(torch.autograd.profiler, "_is_profiler_enabled", lambda _: True)
-        # What a kernel says of itself beside its arguments differs from version to version; the
-        # observer refuses the kernel where it misses something.
+        # What a kernel reports besides its arguments differs between versions; the observer refuses
+        # a kernel with missing fields.
         self._swaps.swap(torch._C._profiler, "_RecordFunctionFast", _without_extras)
 
 
@@ -175,7 +176,8 @@ def _without_extras(record: Any) -> Any:
 
 
 def hide_from_dynamo() -> None:
-    """Have Dynamo pass over our frame around a kernel's name, which compiled code runs into."""
+    """Exclude boundby's frame around a kernel's name from Dynamo, because compiled code calls
+    it."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is not None:
         for code in _without_extras.__code__.co_consts:
@@ -184,7 +186,8 @@ def hide_from_dynamo() -> None:
 
 
 def _write_stacks(path: Path, threads: Any) -> None:
-    """Where each operator was called, beside the recording: the stacks, and which one is whose."""
+    """Write the stack of each operator beside the recording: the stacks, and the index of each
+    operator's."""
     stacks: dict[tuple[str, ...], int] = {}
     called: dict[int, int] = {}
     for events in threads:

@@ -1,12 +1,12 @@
-"""What is put around torch to see steps from outside, without changing what a script computes.
+"""Wraps parts of torch to see steps from outside, without changing what a script computes.
 
-Six doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
-graph, backward, an optimizer's step, and a loader's next batch. They are wrapped before the script
-starts. Once a step was
-seen, only the classes of outermost modules stay wrapped: the hundreds of calls inside them go
-their usual way. Each wrapper asks first whether Dynamo is tracing, which Dynamo answers for good
-while it traces: no guard is left on anything of ours, and nothing is compiled again. No dispatch
-mode is ever entered: under one, a compiled model falls back to eager for good.
+Six kinds of calls are watched: calling a module, calling what torch.compile returned, replaying a
+CUDA graph, backward, an optimizer's step, and a loader's next batch. They are wrapped before the
+script starts. Once a step was seen, only the classes of outermost modules stay wrapped: the
+hundreds of calls inside them are not intercepted. Each wrapper first checks whether Dynamo is
+tracing, which Dynamo treats as a constant: no guard depends on boundby's code, and nothing is
+compiled again. No dispatch mode is ever entered: under one, a compiled model falls back to eager
+permanently.
 
 This module is imported, never `__main__`: a script replaces that.
 """
@@ -28,13 +28,13 @@ from boundby.capture.process.guard import Guard
 from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch import line_tracer
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
-from boundby.capture.torch.provenance import ask_for_provenance
+from boundby.capture.torch.provenance import enable_provenance
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
 
 
 class HookListener(Protocol):
-    """What is told of a step's parts as they happen, on the thread that runs them."""
+    """Gets a step's parts as they happen, on the thread that runs them."""
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An outermost module, compiled function or graph is about to run."""
@@ -51,19 +51,20 @@ class HookListener(Protocol):
     def optimizer_ends(self, optimizer: object) -> None: ...
 
     def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
-        """A loader, with so many processes to make batches, has handed over its next one.
+        """A loader with this many worker processes has delivered its next batch.
 
-        `iterator`: the identity of what handed it over.
+        `iterator`: the identity of the loader's iterator.
         """
         ...
 
 
 class Hooks:
-    """The wrapped doors. `watcher` None lets everything through unseen, as `graphs` does graphs.
+    """The wrapped calls. With `watcher` None all calls pass unseen, with `graphs` None those of
+    graphs.
 
-    Whoever watches is told by way of `guard`: what a door is asked for is done, whatever fails
-    here. Graphs' notes have one of their own. Companions have none: they change the program, and
-    one that fails spoils the trial that it is part of.
+    The watcher is called through `guard`: the script's call is made, whatever fails here. Graph
+    recordings have their own guard. Step hooks have none: they change the program, and one that
+    fails invalidates the measurement that it is part of.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
@@ -78,14 +79,15 @@ class Hooks:
         self._has_stepped = False
         self._thread = threading.get_ident()
         self._swaps = PatchSet()
-        # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
+        # Functions that undo the watch on every module; empty once it is narrowed to the outermost
+        # ones.
         self._wide = PatchSet()
         self._outermost: set[type] = set()
         self._parameterised: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         _all.add(self)
 
     def install(self, torch: Any) -> None:
-        """Wrap torch's doors; `torch` is passed in, since it is the script's to import."""
+        """Wrap torch's functions; `torch` is passed in, because the script imports it."""
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._optimizer_class: type = torch.optim.Optimizer
         self._module_class: type = torch.nn.Module
@@ -110,7 +112,7 @@ class Hooks:
         return bool(self._swaps)
 
     def narrow(self) -> None:
-        """Leave all modules alone but the outermost ones that were seen."""
+        """Stop watching all modules but the outermost ones that were seen."""
         if not self._wide or not self._outermost:
             return
         self._wide.undo()
@@ -118,19 +120,20 @@ class Hooks:
             self._swaps.swap(outermost, "__call__", self._around_module)
 
     def remove(self) -> None:
-        """Put torch back as it was; for use from Python, where nothing ends with the script."""
+        """Restore torch; for use from Python, where the process continues after the script."""
         self.watcher = None
         self._wide.undo()
         self._swaps.undo()
 
     def _unseen(self) -> bool:
-        """Whether a call passes unseen: inside another, or on a thread that is not the steps'."""
+        """Whether a call passes unseen: inside another, or on another thread than that of the
+        steps."""
         return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
 
     def _tell_dynamo(self, call: Any) -> None:
-        """Where Dynamo is loaded already, let it know our call of a module as the plain one.
+        """If Dynamo is already loaded, register the wrapped call of a module as the original one.
 
-        It remembers the plain one when it is loaded, and traces into any other.
+        Dynamo remembers the original when it is loaded, and traces into any other.
         """
         for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
             module = sys.modules.get(name)
@@ -140,10 +143,10 @@ class Hooks:
     def _around_module(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
 
-        # torch's profiler knows a module's call by this code object and reads its local `self`:
-        # under any other name it crashes.
+        # torch's profiler recognises a module's call by this code object and reads its local
+        # `self`: with any other name it crashes.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            # Nested calls take the first exit: this line is all that clean steps pay for.
+            # Nested calls return here first: this line is all that they cost in clean steps.
             if is_compiling() or hooks._depth or hooks.watcher is None or hooks._unseen():
                 return original(self, *args, **kwargs)
             return hooks._watch_call(original, self, (self, *args), kwargs)
@@ -196,7 +199,7 @@ class Hooks:
         watcher = self.watcher
         if isinstance(called, self._module_class):
             if not self._has_parameters(called):
-                # A transform, a loss or an activation by itself: no step is made of it.
+                # A transform, a loss or an activation by itself does not make a step.
                 return run(*args, **kwargs)
             if self._wide:
                 self._outermost.add(type(called))
@@ -204,22 +207,22 @@ class Hooks:
             self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
         try:
-            for companion in active_hooks:
-                companion.call_begins(called, args, kwargs)
+            for hook in active_hooks:
+                hook.call_begins(called, args, kwargs)
             try:
                 result = run(*args, **kwargs)
             except Exception as error:
                 if not any(one.call_failed(called, error) for one in tuple(active_hooks)):
                     raise
                 result = run(*args, **kwargs)
-            for companion in active_hooks:
-                companion.call_ends(called, result)
+            for hook in active_hooks:
+                hook.call_ends(called, result)
         finally:
             self._depth -= 1
         return result
 
     def _has_parameters(self, module: Any) -> bool:
-        """Whether it holds parameters or buffers, as a model does."""
+        """Whether it has parameters or buffers, as a model does."""
         known = self._parameterised.get(module)
         if known is None:
             held = itertools.chain(module.parameters(), module.buffers())
@@ -242,8 +245,8 @@ class Hooks:
         watcher = self.watcher
         if watcher is not None:
             self._do(watcher.backward_begins)
-        for companion in active_hooks:
-            companion.backward_begins(args[0] if args else kwargs.get("tensors"))
+        for hook in active_hooks:
+            hook.backward_begins(args[0] if args else kwargs.get("tensors"))
         self._depth += 1
         self._in_backward = True
         try:
@@ -265,8 +268,8 @@ class Hooks:
             hooks._do(hooks._watch_optimizer_class, type(optimizer))
             if hooks.watcher is not None:
                 hooks._do(hooks.watcher.optimizer_made, optimizer)
-            for companion in active_hooks:
-                companion.optimizer_made(optimizer)
+            for hook in active_hooks:
+                hook.optimizer_made(optimizer)
 
         return _patch_step_function
 
@@ -291,7 +294,7 @@ class Hooks:
             return True
         if threading.get_ident() == self._thread or self._in_backward:
             return False
-        # A script that trains in a thread of its own: the steps are there.
+        # A script that trains in another thread: the steps are there.
         if self._has_stepped or self._depth:
             return True
         self._thread = threading.get_ident()
@@ -304,8 +307,8 @@ class Hooks:
         if watcher is None:
             return run(*args, **kwargs)
         self._do(watcher.optimizer_begins, optimizer)
-        for companion in active_hooks:
-            companion.optimizer_begins(optimizer)
+        for hook in active_hooks:
+            hook.optimizer_begins(optimizer)
         self._is_stepping = self._has_stepped = True
         try:
             result = run(*args, **kwargs)
@@ -345,7 +348,7 @@ class Hooks:
                 return lambda function: compile(function, **kwargs)
             hooks._do(hooks._hide_from_dynamo)
             if kwargs.get("backend", "inductor") == "inductor":
-                hooks._do(ask_for_provenance)
+                hooks._do(enable_provenance)
             plain = hooks._do(_unwatched, model, otherwise=model)
             compiled = original(plain, **kwargs)
             return hooks._do(hooks._around_compiled, plain, compiled, otherwise=compiled)
@@ -353,7 +356,7 @@ class Hooks:
         return compile
 
     def _around_compiled(self, plain: Any, compiled: Any) -> Any:
-        """What torch.compile returned, watched: an optimizer's step, or a function.
+        """The result of torch.compile, watched: an optimizer's step, or a function.
 
         A compiled module is a module: its `__call__` is watched already.
         """
@@ -372,7 +375,7 @@ class Hooks:
                 return hooks._watch_call(compiled, watched, args, kwargs)
             if stepped is not None:
                 return hooks._watch_step(compiled, optimizer, args, kwargs)
-            # Tells of the call with its shapes; the optimizer's step ends when the call does.
+            # Reports the call with its shapes; the optimizer's step ends when the call does.
             call = functools.partial(hooks._watch_call, compiled, watched, args, kwargs)
             return hooks._watch_step(call, optimizer, (), {})
 
@@ -380,10 +383,10 @@ class Hooks:
         return watched
 
     def _hide_from_dynamo(self) -> None:
-        """Have Dynamo pass over our own frames and go on with those inside.
+        """Exclude boundby's own frames from Dynamo, but not the frames that they call.
 
-        A compiled module is called through ours: taken for the script's, it would be compiled
-        instead of the module's forward, and once more when the hooks fall silent.
+        A compiled module is called through them: taken for the script's, they would be compiled
+        instead of the module's forward, and once more when the hooks are removed.
         """
         from torch._dynamo.eval_frame import skip_code
 
@@ -394,7 +397,7 @@ class Hooks:
 
 
 def _unwatched(model: Any) -> Any:
-    """What is to be compiled, without our own wrapper around it."""
+    """The function to compile, without boundby's wrapper."""
     function = getattr(model, "__func__", model)
     plain = vars(function).get("_boundby_unwatched") if hasattr(function, "__dict__") else None
     if plain is None or hasattr(function, "_wrapped_by_lr_sched"):
@@ -408,7 +411,7 @@ def _subclasses(owner: Any) -> list[Any]:
 
 
 def _codes(hooks: Hooks) -> list[types.CodeType]:
-    """The code of every function in here, those made inside others included."""
+    """The code of every function in here, including nested ones."""
     found = [
         function.__code__
         for function in vars(type(hooks)).values()
@@ -427,6 +430,6 @@ def _close_all() -> None:
         hooks.watcher = None
 
 
-# Workers that are forked off a script run its code too: what they do is nobody's step.
+# Workers forked from a script run its code too, but take no steps.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_all)

@@ -1,4 +1,4 @@
-"""Samples of the line a script was at, put at the Python functions of a timeline."""
+"""Assigns samples of the script's line to the Python functions of a timeline."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from boundby.capture.host.line_sampler import Sample
 from boundby.capture.kineto.names import Origin, frame_of
 from boundby.model import PYTHON_FRAMES, HostEvents, Ints, Samples, Timeline
 
-# "train.py(12): step": the file without the folders of Python's path, and the line at which the
-# function begins or, where it ran already when the profiler started, at which it was then.
+# "train.py(12): step": the file relative to Python's path, and the line at which the function
+# begins or, if it ran already when the profiler started, its line at that time.
 _FRAME = re.compile(r"(?P<path>.+?)\(\d+\): (?P<function>.*)")
 
 
 def locate(
     timeline: Timeline, samples: Sequence[Sample], later: int, index: dict[str, int]
 ) -> Samples:
-    """The samples that met a function of the user's in its own code, with that function's row.
+    """The samples taken in the own code of the user's functions, with the function's row.
 
-    One that met it in a call of something else tells nothing new: the line of every call is known.
-    `later` is how far the profiler's clock is ahead of the trace's; new lines go into the index.
+    Samples inside other calls tell nothing new: the line of every call is known. `later` is how far
+    the profiler's clock is ahead of the trace's; new lines are added to the index.
     """
     host = timeline.host
     times = np.array([sample.time_ns - later for sample in samples], np.int64)
     kept = []
     for sample, start_ns, row in zip(samples, times, _innermost(host, times), strict=True):
         frame = _FRAME.match(timeline.names[host.name[row]]) if row >= 0 else None
-        # The function that was met must be the one that was asked.
+        # The sampled function must be the one of the row.
         if frame is None or frame["function"] != sample.function:
             continue
         if not sample.file.replace("\\", "/").endswith(frame["path"]):

@@ -1,9 +1,9 @@
 """Records which line runs when, during the first profiled step.
 
 torch's profiler records the line of every call, but `a @ b` makes no Python call: the interpreter
-enters C directly. Line events (`sys.settrace`) close that gap without touching any type of torch.
-They slow Python down, so only the first profiled step has them, which is discarded as a timing;
-`profiler_tree` applies what it shows to the same operators of the later steps.
+enters C directly. Line events (`sys.settrace`) close that gap without replacing any torch type.
+They slow Python down, so only the first profiled step has them, which is not used for timing;
+`profiler_tree` applies the lines to the same operators of the later steps.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LineTracer:
         return self._on_line
 
     def _decide(self, code: CodeType) -> bool:
-        # No call of a Python function: Dynamo would look at its frame.
+        # Not a Python function: Dynamo would inspect its frame.
         file = code.co_filename
         if file.startswith(self._untraced):
             return False
@@ -99,7 +99,7 @@ class LineTracer:
 
 
 def hide_from_dynamo() -> None:
-    """Where Dynamo is loaded, have it pass over our frames: it would try to compile them."""
+    """If Dynamo is loaded, exclude boundby's frames: it would try to compile them."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is not None:
         for function in (LineTracer._on_call, LineTracer._on_line, LineTracer._decide):

@@ -1,4 +1,4 @@
-"""Numbers for objects that come and go: an address may be used again, these are not."""
+"""Unique numbers for objects: an address may be used again, these numbers are not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 
 
 class ObjectIds:
-    """Each object's number. Nothing is kept alive; `gone` has the numbers of those that went."""
+    """Each object's number. No object is kept alive; `gone` has the numbers of deleted ones."""
 
     def __init__(self) -> None:
         self.gone: list[int] = []
@@ -20,7 +20,7 @@ class ObjectIds:
             return known[1]
         number = next(self._numbers)
         try:
-            # Called whenever it is collected, so it only takes note.
+            # Called during garbage collection, so it only records the number.
             reference = weakref.ref(thing, lambda _: self.gone.append(number))
         except TypeError:
             self._known[id(thing)] = (None, number)

@@ -1,4 +1,4 @@
-"""From the capture of a live run to an observation. Loads numpy: never called inside a script."""
+"""Makes an observation of the capture of a live run. Loads numpy: never called inside a script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from boundby.model.step_kind import StepKind
 
 
 def observe(capture: Capture, *, target: str | None = None) -> Observation:
-    """The steps of the main kind, and the profiled one that is most like them."""
+    """The observation: the steps of the main kind, and the profiled one that is most like them."""
     timing = _timing(capture)
     index, timeline = None, None
     if timing is not None and timing.wall_ns is not None:
@@ -52,7 +52,9 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
         timeline=timeline,
         profiled=ProfiledStep() if index is None else _counted(capture, index),
         host=_host_counters(capture),
-        host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
+        host_speed=HostSpeed(
+            addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
+        ),
         run=capture.run,
         evidence=capture.evidence,
         settings=_settings(capture),
@@ -65,7 +67,7 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
 
 
 def source_lines(timeline: Timeline) -> dict[str, SourceLine]:
-    """The text of the lines that work is attributed to, as far as their files are at hand."""
+    """The text of source lines with attributed work, if their files are available."""
     host, device = timeline.host, timeline.device
     columns = [host.source, host.inside, host.called, device.source]
     columns += [timeline.samples.source] if timeline.samples is not None else []
@@ -94,10 +96,10 @@ def _timing(capture: Capture) -> StepTiming | None:
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
-    """The kinds of steps seen besides, with their times.
+    """The other kinds of steps, with their times.
 
-    The script's first step, compiled and set up in, tells little of how long its kind takes: it
-    counts where it is the only one, as a prefill may be.
+    The script's first step, which includes compilation and setup, says little about the time of its
+    kind: it counts only if it is the only one, as a prefill may be.
     """
     seen: dict[str, list[float]] = {}
     for kinds in (capture.warmup, capture.clean):
@@ -128,7 +130,7 @@ def _settings(capture: Capture) -> Settings:
 
 
 def _host_counters(capture: Capture) -> HostCounters:
-    """With files as the timeline names them."""
+    """The host counters, with files as the timeline names them."""
     counters = capture.host_counters
     places = tuple((clean(shortened(file)), line) for file, line in counters.collected_at)
     return msgspec.structs.replace(counters, collected_at=places)
@@ -171,13 +173,14 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[int | None, Timeli
 
 
 def most_alike(walls: dict[int, float], waits: dict[int, float], own_ns: float) -> int:
-    """The step that took about as long as a clean one on a core, and waited little for one: what
-    ran while it waited, an operator or a line, seems to take all of that time."""
+    """The step whose CPU time is near that of a clean one, with little waiting for a core: waiting
+    would be attributed to the operator or line that ran then."""
     return min(walls, key=lambda at: waits[at] + abs(walls[at] - waits[at] - own_ns))
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:
-    """With the operators of the graphs that the step replays, as they were when captured."""
+    """The timeline with the operators of the graphs that the step replays, as recorded at
+    capture."""
     replayed = capture.replays[index] if index < len(capture.replays) else None
     wanted = set(replayed) if replayed is not None else set(capture.graphs)
     recordings = {

@@ -1,4 +1,4 @@
-"""Finding the optimizer that a function steps: once compiled, its step is not seen from outside."""
+"""Finds the optimizer that a function steps: once compiled, its step is not seen from outside."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Given the arguments of a call, the optimizer it steps.
+# Returns the optimizer that a call with these arguments steps.
 Found = Callable[..., object | None]
 
 
 def optimizer_of(function: Any, optimizer_class: type) -> Found | None:
-    """The optimizer whose `step` this is, also behind a learning-rate schedule's wrapper."""
+    """The optimizer whose `step` this is, also through a learning-rate schedule's wrapper."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, optimizer_class) and function.__name__ == "step":
         return _remembering(weakref.ref(owner))
@@ -28,7 +28,8 @@ def _remembering(reference: weakref.ref[Any]) -> Found:
 
 
 def optimizer_in(function: Any, optimizer_class: type) -> Found | None:
-    """An optimizer that the function's own code steps; it may not exist before it is called."""
+    """An optimizer that the function's own code steps; it may not exist before the function is
+    called."""
     plain = getattr(function, "__func__", function)
     code = getattr(plain, "__code__", None)
     if not isinstance(code, types.CodeType) or "step" not in code.co_names:
@@ -45,7 +46,7 @@ def optimizer_in(function: Any, optimizer_class: type) -> Found | None:
 
 
 def _reached(plain: Any, code: types.CodeType, owner: Any) -> Iterator[Any]:
-    """What the code may mean by its names: closed over, global, or attributes of its object."""
+    """The values of the code's names: closure variables, globals, or attributes of its object."""
     yield from _closed_over(plain)
     for holder in (plain.__globals__, getattr(owner, "__dict__", {})):
         for name in code.co_names:

@@ -1,7 +1,7 @@
-"""Which modules the optimizers of a script update: the others do not make its step.
+"""Which modules the optimizers of a script update: the others do not define its steps.
 
-A frozen encoder, a teacher or a transform with weights runs beside the model. What tells it from
-the model is that no optimizer holds a parameter of it.
+A frozen encoder, a teacher or a transform with weights runs beside the model. No optimizer holds a
+parameter of it, which distinguishes it from the model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Owners:
-    """The optimizers that were made, and which modules hold parameters of theirs."""
+    """The optimizers that were made, and the modules whose parameters they hold."""
 
     def __init__(self, module_class: type) -> None:
         self._module_class = module_class
@@ -25,7 +25,7 @@ class Owners:
         self._known.clear()
 
     def own(self, called: object) -> bool:
-        """Whether an optimizer updates this module, as far as that can be told.
+        """Whether an optimizer updates this module, as far as known.
 
         True for all modules until one is known that an optimizer updates: some optimizers hold
         copies of the parameters.

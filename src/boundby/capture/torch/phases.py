@@ -6,12 +6,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-# Until a step's first phase is named: data is fetched, or a forward without modules runs.
+# Until a step's first phase is marked: data is fetched, or a forward without modules runs.
 _START = "start"
 
 
 class Phases:
-    """The phases of one step at a time; `sync` is called before each, to begin it from idle."""
+    """The phases of one step at a time; `sync` is called before each, so that it begins with an
+    idle device."""
 
     def __init__(self, sync: Callable[[], None], clock: Callable[[], int]) -> None:
         self._sync = sync
@@ -30,7 +31,7 @@ class Phases:
             self._enter(phase)
 
     def end(self) -> dict[str, float]:
-        """What the step took, by phase."""
+        """The time of the step, by phase."""
         self._leave(None)
         return dict(self._times)
 
@@ -49,11 +50,11 @@ class Phases:
 def usual_phases(
     issue: Sequence[dict[str, float]], steady: Sequence[dict[str, float]]
 ) -> dict[str, float]:
-    """What each phase takes the host.
+    """The usual host time of each phase.
 
-    From an idle device it waits for nothing, but there are few such steps, and a host may be
-    disturbed in all of them. In a clean step it may wait for the device, so that what it takes
-    there is never less than its own time: the smaller of the two is nearer.
+    With an idle device the host does not wait, but there are few such steps, and all of them may be
+    disturbed. In a clean step it may wait for the device, so its time is at least its own: the
+    smaller of the two is used.
     """
     found = {}
     for name in {name: None for step in issue for name in step}:

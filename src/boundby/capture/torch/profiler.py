@@ -1,4 +1,4 @@
-"""The profiled steps as one trace file, and what only the running process knows of them."""
+"""The profiled steps as one trace file, and what only the running process knows about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from boundby.capture.host.line_sampler import LineSampler
 from boundby.capture.marks import phase_mark
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.stderr_mute import unheard
+from boundby.capture.process.stderr_mute import muted_stderr
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.line_tracer import LineTracer
 from boundby.capture.torch.profiler_cost import MeasuredCallCost, measured_call_cost, take_times
@@ -25,16 +25,16 @@ _RUNNING_ALREADY = (
     "switch the script's own profiler off"
 )
 _ENDED_OURS = "the script started its own profiler, which stopped boundby's: switch it off"
-# As many calls of Python's as can be read: one takes some 2 kB of memory, and 50 us until its step
-# is accounted for.
+# As many Python calls as can be read: one takes about 2 kB of memory, and 50 us of analysis.
 _MOST_CALLS = 2_000_000
 
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    """Keep the profiler's notes on itself off stderr, and its warnings of cycles: there are none.
+    """Suppress the profiler's messages on stderr, and its warnings about cycles, of which there are
+    none.
 
-    It asks for the level once a process.
+    It reads the log level once per process.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -74,7 +74,7 @@ class TorchProfiler:
         return self._profiler is not None
 
     def start(self) -> bool:
-        """False, with a `problem`, where steps cannot be profiled."""
+        """Start; False, with a `problem`, if steps cannot be profiled."""
         profiler = self._torch.profiler
         if self._has_theirs or self._torch.autograd._profiler_enabled():
             self.problem = _RUNNING_ALREADY
@@ -82,7 +82,7 @@ class TorchProfiler:
         activities = [profiler.ProfilerActivity.CPU]
         if self._device.is_cuda:
             activities.append(profiler.ProfilerActivity.CUDA)
-        # Imported while profiling, it would leave frames behind whose names are freed.
+        # If it is imported while profiling, frames remain whose names are freed.
         with contextlib.suppress(ImportError):
             importlib.import_module("torch.profiler._cupti_monitor")
         self._device.sync()
@@ -94,15 +94,16 @@ class TorchProfiler:
                     record_shapes=True,
                     profile_memory=True,
                     with_stack=True,
-                    # Only with a schedule are steps marked in the trace.
+                    # Steps are marked in the trace only with a schedule.
                     schedule=lambda _: profiler.ProfilerAction.RECORD,
                 )
                 before = self._torch.empty(1)
                 without = take_times()
                 started.start()
                 self.call_cost = measured_call_cost(without, take_times())
-            with unheard():
-                # Once a process, it remarks on memory it has not seen taken: here, to nobody.
+            with muted_stderr():
+                # Once per process, it warns about memory whose allocation it has not seen:
+                # suppressed.
                 del before
         except RuntimeError as error:
             self.problem = _failure(error)
@@ -110,7 +111,7 @@ class TorchProfiler:
         finally:
             self._is_starting = False
         self._profiler = started
-        # Only now: the profiler would follow a thread that is there when it starts.
+        # Only now: the profiler would follow a thread that exists when it starts.
         self.sampler.start()
         self.line_tracer.start()
         return True
@@ -128,14 +129,15 @@ class TorchProfiler:
                 pass
 
     def is_full(self, late_ns: float, steps: int) -> bool:
-        """All of the delay is taken for calls; where much of it is operators', there are many."""
+        """All of the delay is attributed to Python calls; if much of it is operators', there are
+        many."""
         if self.call_cost is None or self.call_cost.builtin_ns <= 0:
             return False
         calls = late_ns / self.call_cost.builtin_ns
         return calls * (steps + 1) > _MOST_CALLS * steps
 
     def stop(self) -> None:
-        """End profiling and write the trace, plain: compressing takes ten times longer."""
+        """End profiling and write the trace, uncompressed: compression takes ten times longer."""
         self._others.undo()
         if self._profiler is None:
             return
@@ -143,7 +145,7 @@ class TorchProfiler:
         self.sampler.stop()
         self.line_tracer.stop()
         try:
-            # The last step ends here: waiting for the device is no part of it.
+            # The last step ends here: waiting for the device is not part of it.
             with _silenced():
                 profiler.step()
                 self._device.sync()
@@ -154,11 +156,11 @@ class TorchProfiler:
             self.problem = _failure(error)
 
     def _watch_for_others(self) -> None:
-        """End ours, with the steps it has, when the script starts a profiler of its own.
+        """End boundby's profiler, keeping its steps, when the script starts its own.
 
-        torch runs one at a time: a second ends the first without a word, and whoever then asks
-        the first for its events crashes the process. One that is prepared and warms up is not
-        running yet, as far as torch tells.
+        torch runs one at a time: a second one silently ends the first, and reading the events of
+        the first then crashes the process. One that is prepared and warms up does not count as
+        running in torch.
         """
         module = self._torch.autograd.profiler
         self._others.swap(module, "_prepare_profiler", self._preparing)

@@ -1,7 +1,7 @@
-"""What the profiler takes for Python: for a call, for one of a function in C, and for the rest.
+"""The profiler's cost for Python: per call, per call of a C function, and for other code.
 
-The same three small loops run before the profiler starts and under it, some microseconds each. What
-an operator costs is not asked: that is what is left of a profiled step's delay.
+The same three small loops run before the profiler starts and under it, some microseconds each. The
+cost of an operator is not measured: it is the rest of a profiled step's delay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TRIES = 5  # the fastest of them counts
 
 
 class MeasuredCallCost(NamedTuple):
-    """As the model's `ProfilerCallCost`, which is not loaded before the script is."""
+    """Like the model's `ProfilerCallCost`, which is not loaded before the script is."""
 
     function_ns: float
     builtin_ns: float
@@ -50,7 +50,7 @@ def _loop_calling() -> int:
 
 
 def take_times() -> tuple[float, float, float]:
-    """How long a turn of each loop takes, in ns: without calls, calling C, calling Python."""
+    """The time of an iteration of each loop, in ns: without calls, calling C, calling Python."""
     loops = (_loop, _loop_calling_c, _loop_calling)
     best = [float("inf")] * len(loops)
     for _ in range(_TRIES):
@@ -64,7 +64,7 @@ def take_times() -> tuple[float, float, float]:
 def measured_call_cost(
     before: tuple[float, float, float], under: tuple[float, float, float]
 ) -> MeasuredCallCost:
-    """From the loops' times without and with the profiler."""
+    """The cost from the loops' times without and with the profiler."""
     slower = max(0.0, 1 - before[0] / under[0])
     in_c, in_python = (
         max(0.0, (under[number] - under[0]) - (before[number] - before[0])) for number in (1, 2)

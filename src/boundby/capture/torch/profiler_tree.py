@@ -1,8 +1,8 @@
-"""What only the process itself knows of its calls, from the profiler's own event tree.
+"""What only the process itself knows about its calls, from the profiler's own event tree.
 
-A trace file names the function that something was called in, not the line; it leaves the tensors of
-a list out, and never says which inputs are the same memory, nor which call made it. The tree has
-all four, under the identifiers and at the times that the trace uses.
+A trace file has the function of a call, not the line; it leaves the tensors of a list out, and does
+not say which inputs are the same memory, nor which call allocated it. The tree has all four, with
+the identifiers and times of the trace.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ENGINE = "autograd::engine::"
 
 
 class Line(NamedTuple):
-    """A line of the user's, and where in a library it led to, if in one at all."""
+    """A line of the user's, and the line of a library that it led to, if any."""
 
     source: str
-    in_backward: bool = False  # of Python that the backward itself runs: a hook, a recomputed block
+    in_backward: bool = False  # Python that the backward itself runs: a hook, a recomputed block
     inside: str | None = None
 
 
@@ -40,28 +40,28 @@ class Detail:
         self.start_ns = start_ns
         self.args = args
         self.line = line
-        self.made: list[tuple[int, int]] = []  # address and size of memory it took
+        self.made: list[tuple[int, int]] = []  # address and size of memory it allocated
 
 
 class Details(NamedTuple):
-    """Operator calls by the identifier that the trace carries too; lines of other calls by time."""
+    """Operator calls by the identifier in the trace; lines of other calls by time."""
 
     operators: dict[int, Detail]
     builtins: dict[int, Line]
-    functions: dict[int, Line]  # where Python functions were called
+    functions: dict[int, Line]  # the lines from which Python functions were called
 
 
 class _Seen(NamedTuple):
-    """What the walk through the tree brings together."""
+    """Collects what is found in the tree."""
 
     known: Details
-    allocated: dict[int, int]  # the profiler's number of a piece of memory -> its size
+    allocated: dict[int, int]  # the profiler's number of an allocation -> its size
     inputs: list[tuple[Detail, Any]]
     operator_lines: _OperatorLines
 
 
 class _Frame:
-    """A Python function that is running: where it has got to, and the user's line around it."""
+    """A running Python function: its current line, and the user's line around it."""
 
     __slots__ = (
         *("_at", "call_line", "file", "function", "line", "operators", "outer", "since_ns"),
@@ -79,8 +79,8 @@ class _Frame:
         self.file, self.line, self.function = place
         self.outer = outer
         self.within = within  # the operator that calls it: a node of the backward
-        self.since_ns = since_ns  # its own code runs again from then on
-        self.call_line = self.line  # of the last call that it made
+        self.since_ns = since_ns  # since then its own code runs again
+        self.call_line = self.line  # the line of the last call that it made
         self.operators = 0  # since that call
         self._at: Line | None = self._find()
 
@@ -91,7 +91,7 @@ class _Frame:
         self.move(line)
 
     def at(self) -> Line | None:
-        """The user's line in force: this function's where it is the user's, else its caller's."""
+        """The current user's line: this function's if it is the user's, else its caller's."""
         return self._at
 
     def move(self, line: int) -> None:
@@ -115,16 +115,16 @@ def _frame(file: str, line: int) -> Frame:
 
 @functools.cache
 def _user_line(source: str) -> Line:
-    """One for all calls from there, of which there may be millions."""
+    """One object for all calls from there, of which there may be millions."""
     return Line(source)
 
 
 class _OperatorLines:
     """Lines of operators that make no Python call (`a @ b`), known from line events.
 
-    Only the first profiled step has line events. In later steps, an operator is at the line where
-    the same operator was: the same function, after the same call, with the same name, the same
-    number of operators since that call.
+    Only the first profiled step has line events. In later steps, an operator has the line of the
+    same operator there: the same function, after the same call, with the same name, the same number
+    of operators since that call.
     """
 
     def __init__(self, trace: LineTrace | None) -> None:
@@ -135,7 +135,7 @@ class _OperatorLines:
         self._used: Counter[tuple[str, str, int, str, int]] = Counter()
 
     def move(self, frame: _Frame, name: str, start_ns: int) -> None:
-        """Set the function's line to the one that this operator runs at, where it is known."""
+        """Set the function's line to that of this operator, if known."""
         key = (frame.file, frame.function, frame.call_line, name, frame.operators)
         frame.operators += 1
         if start_ns < self._end_ns:
@@ -153,14 +153,14 @@ class _OperatorLines:
         if at < 0 or self._times[at] < frame.since_ns:
             return None
         mark = self._marks[at]
-        # One of another function: that ran, and is over, without a call that the profiler saw.
+        # From another function, which ran and ended without a call that the profiler saw.
         if mark.code.co_name != frame.function:
             return None
         return mark if mark.code.co_filename.replace("\\", "/").endswith(frame.file) else None
 
 
 class _Place:
-    """Where the walk through the tree is: in which function, operator and node of the backward."""
+    """The position in the tree: the function, operator and node of the backward."""
 
     __slots__ = ("frame", "node", "operator")
 
@@ -170,7 +170,7 @@ class _Place:
         self.node = node
 
     def line(self) -> Line | None:
-        """The user's line in force, here or where the backward was asked for."""
+        """The current user's line, here or where the backward was called."""
         at = self.frame.at() if self.frame else None
         if at is not None:
             return at if self.node is None else at._replace(in_backward=True)
@@ -180,23 +180,23 @@ class _Place:
 
 
 def read_profiler_tree(results: Any, trace: LineTrace | None = None) -> Details:
-    """Everything that the tree of the profiled steps knows."""
+    """Read the tree of the profiled steps."""
     seen = _Seen(Details({}, {}, {}), {}, [], _OperatorLines(trace))
     start = _Place(None, None, None)
-    # Children come in order of time, so that a function's line only ever moves on.
+    # Children come in order of time, so a function's line only moves forward.
     waiting = [(root, start) for root in reversed(results.experimental_event_tree())]
     while waiting:
         event, place = waiting.pop()
         place = _enter(event, place, seen)
         waiting += [(child, place) for child in reversed(event.children)]
-    # Threads come one after the other: only now is all memory known that any of them took.
+    # Threads come one after the other: only now is all memory known that any of them allocated.
     for operator, fields in seen.inputs:
         operator.args = read_arguments(fields.inputs, seen.allocated)
     return seen.known
 
 
 def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
-    """Note what the event tells; and the place that its children are in."""
+    """Record the event; return the position of its children."""
     fields = event.extra_fields
     kind = type(fields).__name__
     frame = place.frame
@@ -207,7 +207,7 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
         seen.known.operators[event.correlation_id] = operator
         seen.inputs.append((operator, fields))
         if event.name.startswith(_ENGINE):
-            # The function that waits for the backward does not run what happens in it.
+            # The function that waits for the backward does not run its operators.
             return _Place(None, operator, operator)
         return _Place(frame, operator, place.node)
     if kind == _ALLOCATION:
@@ -236,7 +236,7 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
 
 
 def _where(state: Any) -> tuple[str, int, str]:
-    """File, line and function; nothing where the function's code was freed since (an import)."""
+    """File, line and function; empty if the function's code was freed since (an import)."""
     try:
         return state.file_name, state.line_number, state.function_name
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Which of the user's lines a compiled kernel came from, as Inductor itself keeps it.
+"""The user's lines behind a compiled kernel, as Inductor itself records them.
 
-Inductor notes, when asked to, the lines behind every kernel it makes; each compiled graph carries
-the notes of its own kernels, also when it comes out of a cache.
+If enabled, Inductor records the lines behind every kernel it makes; each compiled graph carries
+those of its own kernels, also when it comes from a cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_USUAL = 1  # level of inductor: kernels with the operators they come from
+_USUAL = 1  # Inductor's level: kernels with the operators they come from
 _GRAPH = "CompiledFxGraph"
 _NOTES = "inductor_provenance_stack_traces_str"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))?')
@@ -28,8 +28,8 @@ _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))
 GONE = ""
 
 
-def ask_for_provenance() -> None:
-    """Have the notes made for what is compiled from now on; a level that the user set stays."""
+def enable_provenance() -> None:
+    """Enable the records for what is compiled from now on; a level that the user set is kept."""
     from torch._inductor import config
 
     with contextlib.suppress(AttributeError):
@@ -55,7 +55,7 @@ def kernel_lines() -> dict[str, str]:
 def lines_behind(graph: Any) -> dict[str, str | None]:
     """By the handle of each call in a compiled graph, the user's line that most of it came from.
 
-    None where it came from none of theirs, `GONE` where the script has no such line any more.
+    None if it came from no user's line, `GONE` if the script has no such line any more.
     """
     found: dict[str, str | None] = {}
     with contextlib.suppress(TypeError, ValueError):
@@ -68,7 +68,7 @@ def lines_behind(graph: Any) -> dict[str, str | None]:
 
 def _user_line(trace: str) -> str | None:
     """The innermost line of a traceback that is the user's own."""
-    # Brings numpy: not before the script has ended.
+    # Loads numpy: not before the script has ended.
     from boundby.capture.kineto.names import Origin, frame_of
 
     for file, line, function, text in reversed(_FRAME.findall(trace)):
@@ -80,10 +80,10 @@ def _user_line(trace: str) -> str | None:
 
 
 def _as_it_is_now(file: str, line: int, text: str) -> tuple[str, int] | None:
-    """Where a line stands in the script that runs, None where it is gone.
+    """The place of a line in the running script, None if it is gone.
 
-    What comes out of a cache may have been compiled for a script that was edited since, or for a
-    copy of it in another folder or by another name.
+    Cached code may have been compiled for a script that was edited since, or for a copy of it in
+    another folder or with another name.
     """
     loaded = _loaded_files(len(sys.modules))
     is_cell = not Path(file).exists() and linecache.getlines(file)  # of a notebook
@@ -109,13 +109,13 @@ def _is_users(file: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _loaded_files(_: int) -> frozenset[str]:
-    """Of all modules; asked for once for so many of them."""
+    """The files of all modules; cached by the number of modules."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return frozenset(str(Path(file).absolute()) for file in files if isinstance(file, str))
 
 
 def _as_profiled(file: str) -> str:
-    """Without the folder that it was imported from, as the profiler names it."""
+    """Relative to the folder that it was imported from, as in profiles."""
     inside = (folder + os.sep for folder in _folders(tuple(sys.path)))
     return next((file.removeprefix(one) for one in inside if file.startswith(one)), file)
 

@@ -1,4 +1,4 @@
-"""The watcher that turns a running script into a capture."""
+"""Turns a running script into a capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from boundby.capture.host.counters import HostCounterSampler, thread_time
 from boundby.capture.host.line_sampler import Sample
 from boundby.capture.host.page_faults import fault_ns, faults
-from boundby.capture.host.speed import Pace
+from boundby.capture.host.speed import HostSpeedSampler
 from boundby.capture.process.guard import Failure, Guard, failure_of
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
@@ -60,7 +60,7 @@ _PATIENCE_WITH_GRAPHS = 10
 
 @dataclass(slots=True, kw_only=True)
 class Capture:
-    """What was seen of one script, whatever became of it."""
+    """What was seen of one script, however it ended."""
 
     step_by: StepBy | None
     main_kind: str | None
@@ -68,37 +68,39 @@ class Capture:
     warmup: dict[str, list[float]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
     issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
-    pace: list[float] = field(default_factory=list)  # of the host: ns an addition, between steps
-    issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
+    addition_ns: list[float] = field(
+        default_factory=list
+    )  # of the host: ns per addition, between steps
+    issue_addition_ns: list[float] = field(default_factory=list)
     trace: Path | None = None
-    profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
-    first_profiled: int = PROFILER_START  # of these, the first that counts
-    cpu_wait: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
-    fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
+    profiled: list[str] = field(default_factory=list)  # the kinds of the complete ones
+    first_profiled: int = PROFILER_START  # the first of these that counts
+    cpu_wait: list[float] = field(default_factory=list)  # of each, ns runnable without a core
+    fresh_pages: list[int] = field(default_factory=list)  # of each, page faults
     results: Any = None
     line_trace: LineTrace | None = None  # of the first profiled step
-    samples: list[Sample] = field(default_factory=list)  # of the lines it was at
-    call_cost: MeasuredCallCost | None = None  # of the profiler's
+    samples: list[Sample] = field(default_factory=list)  # of the script's lines
+    call_cost: MeasuredCallCost | None = None  # of the profiler
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     compiled: CompiledGraphs = field(default_factory=dict)
     graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
-    replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
+    replays: list[list[int]] = field(default_factory=list)  # the graphs replayed, by profiled step
     cuda_index: int | None = None
     kinds: dict[str, StepKind] = field(default_factory=dict)  # by the labels used here
     seen: dict[str, int] = field(default_factory=dict)
-    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
-    rank: int | None = None  # where it is one of several
+    started: list[str] = field(default_factory=list)  # scripts it ran in other processes
+    rank: int | None = None  # if it is one of several
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     host_counters: HostCounters = field(default_factory=HostCounters)
     evidence: StepEvidence = field(default_factory=StepEvidence)
     notes: list[Note] = field(default_factory=list)
     failure: Failure | None = None  # of boundby itself
-    run: RunParts | None = None  # the script's whole life
+    run: RunParts | None = None  # the parts of the whole run
 
     @property
     def profiled_steps(self) -> list[int]:
-        """Which of the profiled steps can be looked into."""
+        """The profiled steps that can be analysed."""
         if self.trace is None:
             return []
         return [
@@ -125,31 +127,31 @@ class Recorder:
         run: RunClock | None = None,
         on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     ) -> None:
-        """`run`: also divides the script's whole life; it goes on after the last window.
+        """`run`: also divides the whole run into parts; it continues after the last window.
 
-        `on_window` is told of each window that opens, for a person who waits.
+        `on_window` gets each window that opens, for progress messages.
         """
         self._torch = torch
         self._follows_run = run is not None
         self._run = run or RunClock()
-        # Called at steps' ends once the windows are done.
+        # Called at step ends once the windows are done.
         self.after_done: Callable[[], None] = lambda: None
         self._spelling = spelling
         self._plan = plan
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder, guard)
-        # Without a profile, nothing is asked of what graphs were captured from.
+        # Without a profile, recordings of captured graphs are not needed.
         self.graphs = GraphRecorder(torch, folder) if plan.profiled else None
         self._bystander = HostCounterSampler()
         self._evidence = EvidenceCollector(torch)
-        self._paces = {window: Pace() for window in Window}
+        self._host_speeds = {window: HostSpeedSampler() for window in Window}
         self.windows = Windows(
             plan,
             self._device,
             self._profiler,
             on_done,
             observer=self._bystander,
-            look=lambda window: self._paces[window].look(),
+            look=lambda window: self._host_speeds[window].sample(),
             evidence=self._evidence,
             awaits_more=lambda: self.finder.awaits_rollouts,
             in_row=lambda: self.finder.in_row,
@@ -172,7 +174,7 @@ class Recorder:
 
     def _step_ended(self, kind: str) -> None:
         window = self.windows.window
-        # Once the profiler has run, the process is slower for good.
+        # Once the profiler has run, the process stays slower.
         distorted = window not in (Window.WARMUP, Window.CLEAN)
         self._run.step_ended(kind, mode=self.finder.mode_of(kind), distorted=distorted)
         if window is Window.DONE:
@@ -188,17 +190,17 @@ class Recorder:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
-        for companion in tuple(active_hooks):  # which may put others in their place
-            companion.step_ended(kind)
+        for hook in tuple(active_hooks):  # a copy, because a hook may replace others
+            hook.step_ended(kind)
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
             cpu_wait, pages = self._before_step
             self._coreless.append(_coreless_so_far() - cpu_wait)
             self._fresh_pages.append(faults() - pages)
-            # One that the script's own profiler has cut short does not count.
+            # A step that the script's own profiler has cut short does not count.
             self._whole_profiled += self._profiler.is_running
-            # Here, where the steps are taken: at the script's end they may be others again.
+            # Here, because at the script's end the steps' thread may have other settings.
             self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
         if self.windows.window is Window.PROFILED:
@@ -267,7 +269,7 @@ class Recorder:
         while self._keys.gone:
             self.finder.optimizer_gone(self._keys.gone.pop())
         if self._in_backward:
-            # Backward may run on a thread of its own: a step ends where it began.
+            # Backward may run on another thread: a step ends where it began.
             self._stepped_in_backward.append(key)
             return
         self.windows.phase_changed("other")
@@ -282,9 +284,10 @@ class Recorder:
             self.finder.mark()
 
     def give_up(self, *, count_on: bool) -> list[Exception]:
-        """We have failed: whatever is under way in the script's process ends; what fails in that.
+        """After an error of boundby, end everything that is active in the script's process; return
+        further errors.
 
-        `count_on`: go on finding steps, to end after as many as were planned.
+        `count_on`: continue to find steps, to end after as many as planned.
         """
         failed: list[Exception] = []
         quietly = Guard(failed.append)
@@ -298,7 +301,7 @@ class Recorder:
         return failed
 
     def _end_windows(self) -> None:
-        # Both wait for the device, which breaks a capture: then they end with the script.
+        # Both wait for the device, which breaks a capture: they end with the script instead.
         if not self._device.is_capturing:
             try:
                 self.windows.finish()
@@ -310,11 +313,11 @@ class Recorder:
         return is_over or self._device.is_capturing
 
     def capture(self, *, how: How = "ended") -> Capture:
-        """Everything seen so far; the script has ended, has failed or is made to end."""
+        """Everything seen so far; the script has ended, has failed or is being ended."""
         windows = self.windows
         stopped_in = windows.window
         windows.finish()
-        # Where it has never been started, it lets go of the script's.
+        # If the profiler was never started, release the script's.
         self._profiler.stop()
         taken = Capture(
             step_by=self.finder.found_by,
@@ -324,7 +327,7 @@ class Recorder:
             cpu_wait=self._coreless[: self._whole_profiled],
             fresh_pages=self._fresh_pages[: self._whole_profiled],
             kinds=dict(self.finder.kinds),
-            seen=dict(self.finder.seen),
+            seen=dict(self.finder.seen) | windows.skipped_words(),
             settings=self._settings or self._read_settings(),
             evidence=self._evidence.evidence(),
         )
@@ -336,8 +339,8 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
-        taken.pace = [ns for pace in self._paces.values() for ns in pace.seen]
-        taken.issue_pace = self._paces[Window.ISSUE].seen
+        taken.addition_ns = [ns for speed in self._host_speeds.values() for ns in speed.seen]
+        taken.issue_addition_ns = self._host_speeds[Window.ISSUE].seen
         taken.phases = usual_phases(windows.issue, windows.steady)
         distributed = self._torch.distributed
         if distributed.is_available() and distributed.is_initialized():
@@ -401,6 +404,6 @@ class Recorder:
 
 
 def _coreless_so_far() -> float:
-    """How long this thread has stood ready without a core since it began."""
+    """How long this thread has been runnable without a core since it began."""
     so_far = thread_time(threading.get_native_id())
     return so_far.delayed_ns if so_far is not None else 0.0

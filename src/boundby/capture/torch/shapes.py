@@ -1,4 +1,4 @@
-"""The shapes steps see: they tell prefill from decode, and a short last batch from the rest."""
+"""The input shapes of steps: they distinguish prefill from decode, and a short last batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boundby.model.step_kind import Mode, StepKind
 
 Shape = tuple[int, ...]
 
-# With more shapes than this, steps are of one kind whose shapes vary; except those of a shape that
+# With more shapes than this, steps are one kind with varying shapes; except those of a shape that
 # has at least this share of them all, as decoding has beside prompts of any length.
 _MOST_SHAPES = 8
 _OWN_SHARE = 0.2
@@ -35,7 +35,7 @@ class Shapes:
 
 
 def step_kind(mode: Mode, shape: Shape | None = None, evaluations: int = 0) -> StepKind:
-    """`train 32x128 with 2 evaluation calls`. The first of two axes or more is the batch."""
+    """`train 32x128 with 2 evaluation calls`. The first of two or more dimensions is the batch."""
     label = mode if shape is None else f"{mode} {'x'.join(map(str, shape)) or 'scalar'}"
     if evaluations:
         label += f" with {evaluations} evaluation call{'' if evaluations == 1 else 's'}"
@@ -44,7 +44,8 @@ def step_kind(mode: Mode, shape: Shape | None = None, evaluations: int = 0) -> S
 
 
 def first_shape(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Shape | None:
-    """The shape of the first tensor among the arguments: enough to tell prefill from decode."""
+    """The shape of the first tensor among the arguments: enough to distinguish prefill from
+    decode."""
     for value in (*args[:_MOST_ITEMS], *kwargs.values()):
         shape = getattr(value, "shape", None)
         if shape is not None and hasattr(value, "dtype"):

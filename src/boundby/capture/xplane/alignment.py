@@ -1,9 +1,9 @@
 """Which instruction each kernel of a command buffer executes.
 
 Inside a command buffer the profiler names the buffer, not the instruction, and a kernel has the
-name of the first of all identical fusions. The order still tells: a program's kernels run in the
-order of its schedule. Kernels and instructions are aligned in order, by their names without
-numbers; instructions of library calls take one to five kernels that no fusion is named like.
+name of the first of all identical fusions. The order is known: a program's kernels run in the order
+of its schedule. Kernels and instructions are aligned in order, by their names without numbers;
+instructions of library calls run one to five kernels with names unlike those of fusions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SILENT = frozenset(
 )
 _COPY_KERNELS = re.compile(r"^(?:memcpy|loop_copy|copy|wrapped_copy)", re.IGNORECASE)
 _MOVING = _SILENT | {"copy", "slice", "dynamic-slice", "dynamic-update-slice", "reshape"}
-# What computes the place of a slice.
+# Instructions that compute the position of a slice.
 _INDEXING = frozenset({"add", "subtract", "compare", "select", "convert", "clamp", "multiply"})
 _MOST_CELLS = 6_000_000
 _MATCH, _MORE, _SKIP_KERNEL, _SKIP_NODE = 1.0, 0.3, -0.6, -0.1
@@ -49,11 +49,11 @@ class Expected(NamedTuple):
     node: Node
     base: str
     library: bool
-    copies: bool  # only moves data, which may be done by the runtime's own copy
+    copies: bool  # only moves data, possibly with the runtime's own copy
 
 
 def base_name(name: str) -> str:
-    """A name without its numbers, as kernels and instructions share it."""
+    """A name without its numbers, which kernels and instructions share."""
     name = name.removesuffix(".kd")
     return _UNSAFE.sub("_", _NUMBERS.sub("", _NUMBERS.sub("", name)))
 
@@ -163,7 +163,8 @@ def _fits(base: str, one: Expected, fused: set[str]) -> bool:
 
 
 def _forward(bases: list[str], expected: Sequence[Expected], fused: set[str]) -> list[int]:
-    """Without looking back, for programs that are too long: a kernel takes the next that fits."""
+    """For programs that are too long: without backtracking, each kernel takes the next instruction
+    that fits."""
     found, at = [], 0
     for base in bases:
         reach = range(at, min(at + 64, len(expected)))
@@ -181,7 +182,7 @@ def _best(bases: list[str], expected: Sequence[Expected], fused: set[str]) -> li
     """The alignment with the best score, by dynamic programming."""
     rows, columns = len(bases), len(expected)
     # score[i][j]: the first i kernels on the first j instructions; `held` with the last kernel on
-    # instruction j, which a library call may go on from.
+    # instruction j, which a library call may continue from.
     score = np.arange(columns + 1) * _SKIP_NODE
     held = np.full(columns + 1, -np.inf)
     moves = np.zeros((rows + 1, columns + 1), np.int8)
@@ -201,7 +202,7 @@ def _best(bases: list[str], expected: Sequence[Expected], fused: set[str]) -> li
         held = np.maximum(start, more)
         stay = score + _SKIP_KERNEL
         best = np.maximum(held, stay)
-        # Instructions without a kernel: the best of all before, less what skipping them costs.
+        # Instructions without a kernel: the best of all before, minus the cost of skipping them.
         leveled = best - penalty
         running = np.maximum.accumulate(leveled)
         skipped = running > leveled
@@ -223,7 +224,7 @@ def _trace_back(
         if move == 3:
             row -= 1
             continue
-        while True:  # the kernels that this instruction holds
+        while True:  # the kernels of this instruction
             found[row - 1] = column - 1
             again = holds[row, column]
             row -= 1

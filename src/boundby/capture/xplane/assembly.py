@@ -26,7 +26,7 @@ _FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) ")
 
 @dataclass(slots=True)
 class _Tables:
-    """What numbers in the timeline's columns point to."""
+    """The tables that numbers in the timeline's columns refer to."""
 
     sources: Names = field(default_factory=Names)
     modules: Names = field(default_factory=Names)
@@ -36,13 +36,14 @@ class _Tables:
     def place(
         self, executed: Executed, ran: Set[tuple[int, int]]
     ) -> tuple[int, int, int, int, int]:
-        """Call, source, inside, module and phase of an instruction; `ran` have rows too."""
+        """Call, source, inside, module and phase of an instruction; those in `ran` have rows
+        too."""
         key = (id(executed.module), executed.node.id)
         found = self.places.get(key)
         if found is None:
             call = of_programs.call_of(executed.module, executed.node)
             if _runs_others(executed, ran):
-                # The rows of what is inside have its cost: this one is what no event covers.
+                # The rows inside have its cost: this row is the time that no event covers.
                 kind = of_programs.kind_of(call.hlo) if call.hlo is not None else ""
                 call = msgspec.structs.replace(call, name=f"hlo::control({kind})")
             self.calls.append(call)
@@ -58,7 +59,7 @@ class _Tables:
 
 
 def _runs_others(executed: Executed, ran: Set[tuple[int, int]]) -> bool:
-    """Whether instructions inside this one, a loop or a conditional, were executed on their own."""
+    """Whether instructions inside this one, a loop or a conditional, were executed separately."""
     module = executed.module
     inside = (node for one in module.called_by(executed.node) for node in one.nodes)
     return any((id(module), node.id) in ran for node in inside)
@@ -130,7 +131,7 @@ def assemble(
 def _rows_of(
     device: DeviceRows, host: HostRows, executions: Sequence[Execution], step: Step
 ) -> npt.NDArray[np.intp]:
-    """The device rows that the host asked for in its part of the step."""
+    """The device rows that the host launched in its part of the step."""
     launch = launches_of(device, host)
     called = np.where(launch >= 0, np.append(host.start, 0)[launch], device.start)
     for one in executions:
@@ -139,7 +140,7 @@ def _rows_of(
 
 
 def _host_rows(host: HostRows, step: Step) -> HostRows:
-    """What the host did in its part of the step; what reaches over its ends is cut there."""
+    """The host's rows in its part of the step; rows that extend beyond its ends are cut there."""
     rows = host.take((host.start < step.host_end_ns) & (host.end > step.host_start_ns))
     start = np.maximum(rows.start, step.host_start_ns)
     end = np.minimum(rows.end, step.host_end_ns)
@@ -151,7 +152,7 @@ def _host_rows(host: HostRows, step: Step) -> HostRows:
 def _host_events(
     rows: HostRows, names: Names, sources: Names, user_files: Mapping[str, str]
 ) -> HostEvents:
-    """Python functions of the user's have their own first line; what they call has theirs."""
+    """The user's Python functions have their own first line; what they call has theirs."""
     lines = np.full(len(names.table) + 1, NONE, np.int32)
     for number in np.unique(rows.name[rows.kind == HostKind.PYTHON]).tolist():
         match = _FRAME.match(names.table[number])
@@ -182,7 +183,7 @@ def _host_events(
 def is_users(file: str, user_files: Mapping[str, str]) -> bool:
     """Whether a file that the profiler named without its folder is the user's.
 
-    Programs tell which files their lines are in, with folders.
+    The programs contain the files of their lines with folders.
     """
     if user_files:
         return file in user_files

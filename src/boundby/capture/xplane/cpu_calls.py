@@ -1,7 +1,7 @@
-"""Which call of the host ran each program on a CPU, where the profiler does not tell.
+"""Which call of the host ran each program on a CPU, if the profiler does not say.
 
 Small programs run inside their call, on its thread. Others run on a thread of the runtime after it
-began; programs of one name are taken to run in the order in which they were called.
+began; programs of one name are assumed to run in the order of their calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_WORD = re.compile(r"\W")
 def with_calls(
     device: DeviceRows, host: HostRows, executions: Sequence[Execution], names: Names
 ) -> tuple[DeviceRows, HostRows]:
-    """The same rows, where an execution and its call have a number in common."""
+    """The same rows, in which an execution and its call have a common number."""
     calls: dict[str, deque[int]] = defaultdict(deque)
     for row in sorted(_outer_calls(host).tolist(), key=lambda row: int(host.start[row])):
         match = _CALL.match(names.table[host.name[row]])
@@ -47,7 +47,7 @@ def with_calls(
 
 
 def _outer_calls(host: HostRows) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """The profiler lists each call twice, one inside the other."""
+    """The outer calls: the profiler lists each call twice, one inside the other."""
     calls = host.kind == HostKind.OP
     around = np.append(nearest(host.parent, calls), NONE)[host.parent]
     return np.flatnonzero(calls & (around == NONE))

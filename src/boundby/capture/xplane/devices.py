@@ -30,12 +30,12 @@ _LARGEST = 1 << 62  # larger numbers are damage
 # Names of events that are bookkeeping of the CPU's executor, not instructions.
 _END = "end: "
 _EXECUTOR = ("ThunkExecutor::Execute", "TfrtCpuExecutable::Execute")
-# The name of a row that stands for time in which a program ran and no event says what.
+# The name of a row for time in which a program ran without an event.
 UNCOVERED = "no operator event"
 
 
 class DevicePlane(NamedTuple):
-    """A device: what it is, and what ran on it."""
+    """A device, and what ran on it."""
 
     name: str | None
     kind: str  # "cuda", "hip", "tpu", "cpu"
@@ -60,7 +60,7 @@ class _Row(NamedTuple):
 
 
 def device_planes(planes: Iterable[Plane], names: Names) -> list[DevicePlane]:
-    """Every device on which something ran; the host's CPU where there is no other."""
+    """Every device on which something ran; the host's CPU if there is no other."""
     planes = list(planes)
     found = []
     for plane in planes:
@@ -102,7 +102,7 @@ def _kind(plane: str, stats: Stats) -> str:
 
 
 def _gpu_rows(plane: Plane, names: Names) -> list[_Row]:
-    """Streams; lines that a viewer derived from them say the same again."""
+    """Streams; lines that a viewer derived from them repeat the same events."""
     rows: list[_Row] = []
     for line in plane.lines:
         if match := _STREAM.match(line.name):
@@ -223,10 +223,10 @@ def _module_spans(plane: Plane) -> list[tuple[int, int, str, int]]:
 
 
 def innermost(rows: list[_Row]) -> list[_Row]:
-    """The same time without events around others: of those, what nothing inside covers."""
+    """The same time without events around others: of those, only what nothing inside covers."""
     rows = sorted(rows, key=lambda row: (row.start, -row.duration))
     found: list[_Row] = []
-    stack: list[tuple[_Row, int]] = []  # a row, and from where on it is not yet covered
+    stack: list[tuple[_Row, int]] = []  # a row, and the time from which on it is not yet covered
 
     def close(until: int) -> None:
         while stack and stack[-1][0].start + stack[-1][0].duration <= until:
@@ -274,7 +274,7 @@ def _cpu_rows(plane: Plane, names: Names) -> list[_Row]:
 
 
 def _executor_spans(plane: Plane, line: Line) -> list[tuple[int, int]]:
-    """When the executor of programs was at work on a thread."""
+    """When the executor of programs was active on a thread."""
     keys = [key for key, entry in plane.names.items() if entry.name.startswith(_EXECUTOR)]
     rows = np.flatnonzero(np.isin(line.event, keys) & (line.duration_ns > 0))
     starts, ends = line.start_ns[rows], (line.start_ns + line.duration_ns)[rows]
@@ -304,7 +304,7 @@ def _uncovered(
     for first, last in pairwise(edges.tolist()):
         if not _within(first, began, ended) or _within(first, *busy):
             continue
-        # What comes right before the first instruction of a run is its beginning.
+        # Time directly before the first instruction of a run is its beginning.
         at = max(0, bisect_right(starts, last) - 1)
         run, program, module = by_start[at][1]
         kind = int(DeviceKind.KERNEL)

@@ -1,4 +1,4 @@
-"""Which execution of a program each device row belongs to, and where steps begin and end."""
+"""Assigns device rows to executions of programs, and divides executions into steps."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ from boundby.model.timeline import Ints
 StepsFrom = Literal["markers", "repeating program", "whole window"]
 
 _ORDINAL = re.compile(r"^\[(\d+)\] ")
-# Of the patterns between two executions of the largest program: so many must repeat.
+# The share of patterns between executions of the largest program that must repeat.
 _ALIKE = 0.9
 _LONGEST_PERIOD = 4096
 _WHOLE = 0.7
-_STEP_STATS = ("step_num", "group_id")
 
 
 @dataclass(slots=True, frozen=True)
 class Execution:
     """One run of a program on a device."""
 
-    module: int  # in the table of names
+    module: int  # index in the table of names
     program: int
-    called_ns: int  # when the host began to issue it; its own start where that is not known
+    called_ns: int  # when the host began to issue it; its own start if unknown
     rows: npt.NDArray[np.intp]
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One step: the host's stretch of it, and the stretch of time it is charged."""
+    """One step: the host's interval, and the interval that counts as its time."""
 
     label: str | None
     host_start_ns: int
@@ -56,7 +55,7 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 def launches_of(device: DeviceRows, host: HostRows) -> npt.NDArray[np.int32]:
-    """For each device row the host row that launched it; -1 where it is not known."""
+    """For each device row the host row that launched it; -1 if unknown."""
     return matching(host.correlation, device.correlation)
 
 
@@ -80,7 +79,7 @@ def find_executions(
 def _keys(
     device: DeviceRows, host: HostRows, launch: npt.NDArray[np.int32], names: Names, ordinal: int
 ) -> list[tuple[int, int, int] | None]:
-    """What tells executions apart: the profiler's number, the host's call, or a new beginning."""
+    """What distinguishes executions: the profiler's number, the host's call, or a new beginning."""
     spans = _spans(host, names, ordinal)
     starts = [start for start, _ in spans]
     keys: list[tuple[int, int, int] | None] = []
@@ -149,7 +148,7 @@ def find_steps(
 
 
 def _whole(steps: list[Step]) -> list[Step]:
-    """Without the last where the profile ended before it did."""
+    """Without the last step, if the profile ended before it did."""
     if len(steps) > 2 and steps[-1].wall_ns < _WHOLE * min(one.wall_ns for one in steps[:-1]):
         return steps[:-1]
     return steps
@@ -160,7 +159,7 @@ def _first(starts: Ints) -> int:
 
 
 def _last_moment(device: DeviceRows, host: HostRows) -> int:
-    """When the last device work has ended, or was waited for."""
+    """When the last device work ended, or was waited for."""
     ends = [int(rows.end.max()) for rows in (device, host) if len(rows)]
     return (int(device.end.max()) if len(device) else max(ends, default=0)) + 1
 
@@ -176,8 +175,8 @@ def _called(executions: Sequence[Execution], device: DeviceRows) -> Ints:
 def _cuts(executions: Sequence[Execution], device: DeviceRows) -> list[int]:
     """When each step's first execution of the largest program was called.
 
-    Largest: of those that run more than once, the one that took most of the device. Where it runs
-    several times a step, what runs between its executions repeats with the steps' period.
+    Largest: among those that run more than once, the one with most device time. If it runs several
+    times per step, the programs between its executions repeat with the steps' period.
     """
     busy: Counter[tuple[int, int]] = Counter()
     runs: Counter[tuple[int, int]] = Counter()
@@ -200,7 +199,7 @@ def _cuts(executions: Sequence[Execution], device: DeviceRows) -> list[int]:
 
 
 def _period(tokens: Sequence[int]) -> int:
-    """The shortest period with which nearly all tokens repeat; 1 where none does."""
+    """The shortest period with which nearly all tokens repeat; 1 if none does."""
     values = np.array(tokens)
     for period in range(1, min(len(values) // 2, _LONGEST_PERIOD) + 1):
         if float(np.mean(values[period:] == values[:-period])) >= _ALIKE:
@@ -211,8 +210,8 @@ def _period(tokens: Sequence[int]) -> int:
 def charged(
     windows: Sequence[tuple[str | None, int, int]], device: DeviceRows, called: Ints
 ) -> list[Step]:
-    """Steps that neither overlap nor leave out a moment: from the end of the device work of the one
-    before to the end of its own."""
+    """Steps that neither overlap nor leave gaps: from the end of the device work of the previous
+    one to the end of its own."""
     main = np.flatnonzero(device.stream == _main_stream(device))
     by_call = main[np.argsort(called[main], kind="stable")]
     times, ends = called[by_call], device.end[by_call]
@@ -224,7 +223,7 @@ def charged(
             continue
         until = int(ends[first:last].max())
         since = max(begin, int(done[first - 1])) if first > 0 else begin
-        # What the host does before and after counts where the device waits for it.
+        # The host's time before and after counts if the device waits for it.
         until = max(until, end) if last < len(times) and int(times[last]) > until else until
         steps.append(
             Step(
@@ -281,7 +280,7 @@ def step_markers(planes: Sequence[Plane]) -> list[tuple[str, int, int]]:
 
 
 def _apart(steps: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """Steps that follow each other; one inside another (or told twice) is left out."""
+    """Steps that follow each other; one inside another (or listed twice) is left out."""
     kept: list[tuple[str, int, int]] = []
     for one in steps:
         if not kept or one[1] >= kept[-1][2] - 1000:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from boundby.capture.xplane import hlo_schema as schema
 from boundby.capture.xplane.hlo_instruction import Attributes, read_attributes
 from boundby.capture.xplane.stack_frames import StackFrames, read_stack_frames
@@ -24,7 +26,7 @@ class Place:
 
 @dataclass(slots=True)
 class Node:
-    """An instruction as the file has it."""
+    """An instruction as in the file."""
 
     id: int
     name: str
@@ -57,7 +59,7 @@ class ModuleMemory:
 
     argument_bytes: int
     output_bytes: int
-    alias_bytes: int  # outputs that are kept in the memory of donated arguments
+    alias_bytes: int  # outputs in the memory of donated arguments
     temporary_bytes: int
     constant_bytes: int
 
@@ -79,9 +81,21 @@ class Module:
     frames: StackFrames
     memory: ModuleMemory | None
     _by_id: dict[int, Node] = field(default_factory=dict)
+    _users: dict[int, list[Node]] = field(default_factory=dict)
+    _arguments: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self._arguments = {node.id for node in self.entry.nodes if node.opcode == "parameter"}
         self._by_id = {node.id: node for node in self.nodes.values()}
+        for node in self.nodes.values():
+            for operand in node.operands:
+                self._users.setdefault(operand, []).append(node)
+
+    def users_of(self, node: Node) -> list[Node]:
+        return self._users.get(node.id, [])
+
+    def operands_of(self, node: Node) -> list[Node]:
+        return [self._by_id[one] for one in node.operands if one in self._by_id]
 
     def computation(self, number: int) -> Computation | None:
         found = self.computations.get(number)
@@ -92,10 +106,16 @@ class Module:
         return [one for one in found if one is not None]
 
     def instruction(self, node: Node) -> HloInstruction:
-        """An instruction that stands alone, with the computations that it calls."""
+        """A separate instruction, with the computations that it calls."""
         around = {one: self._by_id[one] for one in node.operands if one in self._by_id}
         first = {number: at for at, number in reversed([*enumerate(node.operands)])}
-        return self._instruction(node, around, first, depth=0)
+        found = self._instruction(node, around, first, depth=0)
+        if node.opcode == "copy" and any(
+            one.opcode == "parameter" and one.id in self._arguments
+            for one in self.operands_of(node)
+        ):
+            return msgspec.structs.replace(found, copies_argument=True)
+        return found
 
     def _instruction(
         self, node: Node, around: dict[int, Node], position: dict[int, int], depth: int
@@ -127,7 +147,7 @@ class Module:
 
 
 def read_module(data: bytes, start: int, end: int) -> Module | None:
-    """The program of an HloProto message; None where it holds none."""
+    """The program of an HloProto message; None if there is none."""
     module: Field | None = None
     memory = None
     for part in fields(data, start, end):

@@ -1,4 +1,4 @@
-"""What of an instruction, besides its shapes, its cost depends on."""
+"""The attributes of an instruction, besides its shapes, on which its cost depends."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
 
 
 def _numbers(data: bytes, message: Field) -> dict[int, list[int]]:
-    """All number fields of a message; those that it repeats in order."""
+    """All number fields of a message; repeated ones in order."""
     found: dict[int, list[int]] = {}
     for part in fields(data, message.value, message.end):
         found.setdefault(part.number, []).extend(packed(data, part))
@@ -115,7 +115,7 @@ def _convolution(data: bytes, message: Field) -> ConvolutionDimensions:
 
 
 def _group_size(data: bytes, message: Field) -> int:
-    """Devices in a group of a collective: listed, or told as a count."""
+    """The number of devices in a group of a collective: listed, or stated as a count."""
     most = 0
     for part in fields(data, message.value, message.end):
         if message.number == schema.REPLICA_GROUPS:
@@ -129,7 +129,7 @@ def _group_size(data: bytes, message: Field) -> int:
 
 
 def _configure(found: Attributes, raw: bytes) -> None:
-    """What the backend notes in JSON: dimensions of library calls, trip counts of loops."""
+    """The backend's notes in JSON: dimensions of library calls, trip counts of loops."""
     if raw[:1] != b"{":
         return
     try:
@@ -166,7 +166,7 @@ def _list(value: Any, name: str) -> tuple[int, ...] | None:
 
 
 def _whole(value: Any) -> int | None:
-    """A number of JSON: protobuf writes those of 64 bits as text."""
+    """A number in JSON: protobuf writes 64-bit numbers as text."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         return int(value)
     return value if type(value) is int and 0 <= value < 1 << 62 else None

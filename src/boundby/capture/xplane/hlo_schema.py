@@ -39,7 +39,7 @@ DTYPES = {
     18: "complex128",
     19: "float8",
     20: "float8",
-    21: "int8",  # four bits: a byte is the most that it takes
+    21: "int8",  # four bits: at most a byte
     22: "uint8",
     23: "float8",
     24: "float8",

@@ -1,4 +1,4 @@
-"""The host's threads: what they called, what they launched, where they waited."""
+"""The host's threads: their calls, launches and waits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from boundby.capture.xplane.rows import NONE, HostRows, Names
 from boundby.model import HostKind
 
 _THREADS = "Host Threads/"
-# Bookkeeping of the profiler and of the runtime, and functions that only ask for a thing's kind.
+# Bookkeeping of the profiler and of the runtime, and functions that only query a type.
 _NOISE = re.compile(
     r"^(?:<UNKNOWN>|ThunkExecutor::|BUFFER_FLUSH|Memory(?:Allocation|Deallocation)"
     r"|Wait for (?:donation|usage)"
     r"|ThreadpoolListener::|RecordUsage|end: |\$builtins |.* linkage$)"
 )
-# The host stands until the device is done.
+# Calls in which the host waits for the device.
 _SYNC = re.compile(
     r"^(?:np\.asarray\(jax\.Array\)|.*(?:BlockHostUntil|::Await|GetReadyFuture|StreamSynchronize"
     r"|EventSynchronize|DeviceSynchronize|CtxSynchronize)"
@@ -50,7 +50,7 @@ class _Row(NamedTuple):
 
 
 def host_rows(planes: Iterable[Plane], names: Names, launches: set[int]) -> HostRows:
-    """All host events that tell something. `launches`: correlations that device events refer to."""
+    """All relevant host events. `launches`: correlations that device events refer to."""
     columns: list[_Row] = []
     drivers: set[int] = set()
     number = 0
@@ -81,7 +81,7 @@ def host_rows(planes: Iterable[Plane], names: Names, launches: set[int]) -> Host
                 if numbers:
                     stats = plane.stats_of(numbers)
                     if "hlo_op" in stats and "correlation_id" not in stats:
-                        continue  # an instruction of a CPU program: the device's
+                        continue  # an instruction of a CPU program: belongs to the device
                     found = stats.get("correlation_id")
                     if isinstance(found, int) and found in launches:
                         correlation = found
@@ -91,7 +91,7 @@ def host_rows(planes: Iterable[Plane], names: Names, launches: set[int]) -> Host
 
 
 def _on_calling_threads(columns: list[_Row], drivers: set[int], names: Names) -> list[_Row]:
-    """Calls of the driver, which some profilers list apart, on the thread that they happened on."""
+    """Calls of the driver, which some profilers list separately, on the thread that made them."""
     running = sorted(
         (row.start, row.start - row.minus_duration, row.thread)
         for row in columns
@@ -114,8 +114,7 @@ def _with_parents(columns: list[_Row]) -> HostRows:
     start, duration, thread = rows[:, 1], -rows[:, 2], rows[:, 0]
     parent = parents_of(start, start + duration, thread)
     kind = rows[:, 3].astype(np.int8)
-    # A wait is one wait, however many functions deep it is; what boundby
-    # itself waits for is no row.
+    # A wait counts once, however many functions deep it is; boundby's own waits are left out.
     waits = kind == HostKind.SYNC
     around = np.append(nearest(parent, waits), NONE)[parent]
     kind[waits & (around != NONE)] = HostKind.RUNTIME

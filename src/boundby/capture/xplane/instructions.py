@@ -41,7 +41,7 @@ class Instructions:
     def of(
         self, execution: Execution, device: DeviceRows, calls: npt.NDArray[np.int64]
     ) -> dict[int, Executed]:
-        """By device row. `calls`: what tells launches apart, for each device row."""
+        """By device row. `calls`: identifies the launch of each device row."""
         name = self.names.table[execution.module] if execution.module >= 0 else ""
         module = self.programs.find(execution.program, name)
         if module is None:
@@ -107,7 +107,7 @@ class Instructions:
         expected = self._schedules.get(program)
         if expected is None:
             expected = self._schedules[program] = schedule(module)
-        # A loop launches the same buffer again and again: its first launch stands for all.
+        # A loop launches the same buffer again and again: its first launch is used for all.
         launches = _launches(rows, known, device)
         table = self.names.table
         first: dict[int, list[int]] = {}

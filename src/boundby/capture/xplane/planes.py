@@ -22,7 +22,7 @@ from boundby.capture.xplane.wire import (
 )
 
 Ints = npt.NDArray[np.int64]
-StatValue = int | float | str | tuple[int, int]  # bytes are told by where they are
+StatValue = int | float | str | tuple[int, int]  # bytes are given by their place
 Stats = dict[str, StatValue]
 
 # XSpace: planes. XPlane, XLine, XEvent, XStat and their metadata: the fields that are read.
@@ -32,10 +32,10 @@ _LINE_ID, _LINE_NAME, _LINE_TIME, _LINE_EVENTS, _LINE_DISPLAY = 1, 2, 3, 4, 11
 _EVENT_ID, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 1, 2, 3, 4
 _KEY, _VALUE = 1, 2
 _NAME, _DISPLAY, _METADATA_STATS = 2, 4, 5
-# Of XStat: which field holds the value.
+# The fields of XStat that contain its value.
 _DOUBLE, _UINT, _INT, _STR, _RAW, _REF = 2, 3, 4, 5, 6, 7
 
-# Times past this (146 years in ns) are damage: they would not fit their columns.
+# Times beyond this (146 years in ns) are damage: they would not fit their columns.
 _LATEST_NS = 1 << 62
 
 
@@ -65,7 +65,7 @@ class Line:
 
 @dataclass(slots=True)
 class Plane:
-    """A device, a host, or a table of things that others refer to."""
+    """A device, a host, or a table that others refer to."""
 
     name: str = ""
     lines: list[Line] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Plane:
         return dict(map(self._known.__getitem__, numbers))
 
     def event_stats(self, line: Line, index: int) -> Stats:
-        """The stats of an event; where it has none, those that its metadata has."""
+        """The stats of an event; if it has none, those of its metadata."""
         entry = self.names.get(int(line.event[index]))
         shared = self.stats_of(entry.stats) if entry else {}
         return shared | self.stats_of(line.stats[index])
@@ -204,7 +204,7 @@ def _line(data: bytes, message: Field, reader: _StatReader) -> Line:
     latest = max(starts, default=0) // 1000 + abs(time_ns) + max(durations, default=0) // 1000
     if latest > _LATEST_NS or min(starts, default=0) < -_LATEST_NS:
         raise DamagedError(message.value, f"the times of the line {name!r} are out of range")
-    # Times are told in ps from the line's beginning: ends are rounded, not durations.
+    # Times are in ps from the line's beginning: ends are rounded, not durations.
     offset = np.array(starts, np.int64)
     duration = np.array(durations, np.int64)
     start_ns = time_ns + offset // 1000

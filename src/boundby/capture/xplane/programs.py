@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from boundby.capture.xplane.hlo import Module, Node, read_module
+from boundby.capture.xplane.hlo import Module, Node, Place, read_module
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.wire import DamagedError
 from boundby.model import HloComputation, HloInstruction, OpCall, Phase, Tensor
 
 _METADATA = "/host:metadata"
+# How far from an instruction without a line, and at how many others, one is looked for.
+_NEAR, _MOST_NEAR = 3, 16
 _PROTO = "hlo proto"
 _NUMBER = re.compile(r"^(?P<name>.*)\((?P<number>-?\d+)\)$")
 _LIBRARY_CALLS = (
@@ -25,7 +27,7 @@ _LIBRARY_CALLS = (
     (re.compile(r"sort", re.IGNORECASE), "sort"),
     (re.compile(r"triton", re.IGNORECASE), "triton"),
 )
-# What a fusion is called for, the first that it contains.
+# A fusion is named for the first of these that it contains.
 _IN_FUSION = (
     ("dot", "dot"),
     ("convolution", "convolution"),
@@ -73,7 +75,7 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Programs:
-    """The programs that a profile carries. Each is decoded when it is first asked for."""
+    """The programs in a profile. Each is decoded when it is first needed."""
 
     data: bytes
     by_number: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -121,7 +123,7 @@ def read_programs(data: bytes, planes: list[Plane], roots: tuple[str, ...] = ())
 
 
 def call_of(module: Module, node: Node) -> OpCall:
-    """An instruction as an operator call, with a name that says what it does."""
+    """An instruction as an operator call, with a descriptive name."""
     instruction = module.instruction(node)
     tensors: list[Tensor] = [tensor for leaves in instruction.inputs for tensor in leaves]
     return OpCall(
@@ -132,7 +134,7 @@ def call_of(module: Module, node: Node) -> OpCall:
 
 
 def kind_of(instruction: HloInstruction) -> str:
-    """What an instruction does, in a word: an operator's name."""
+    """The kind of an instruction in a word: an operator's name."""
     opcode = instruction.opcode
     if opcode == "custom-call":
         for pattern, kind in _LIBRARY_CALLS:
@@ -153,6 +155,13 @@ def kind_of(instruction: HloInstruction) -> str:
     return opcode
 
 
+def computes(instruction: HloInstruction) -> bool:
+    """Whether it is more than a movement of data."""
+    if instruction.opcode == "fusion" and instruction.called:
+        return not _opcodes(instruction.called[0]) <= _MOVING
+    return instruction.opcode not in _MOVING
+
+
 def _opcodes(computation: HloComputation) -> set[str]:
     found = set()
     for one in computation.instructions:
@@ -165,23 +174,33 @@ def _opcodes(computation: HloComputation) -> set[str]:
 def origin_of(module: Module, node: Node) -> Origin:
     """The user's line, the scope as a module's path, and the phase of an instruction.
 
-    An instruction that the compiler made has none: that of what it calls, or what uses it, stands
-    for it.
+    An instruction that the compiler made has none: it gets that of what it calls, of what uses it,
+    or of what it uses.
     """
-    place = node.place
-    if not place.frame:
-        inner = [one for called in module.called_by(node) for one in called.nodes]
-        placed = [one.place for one in inner if one.place.frame]
-        place = placed[-1] if placed else place
+    place = node.place if node.place.frame else _place_near(module, node) or node.place
     lines = module.frames.lines(place.frame)
     return Origin(lines.source, lines.inside, _scope(place.op_name), _phase(place.op_name))
+
+
+def _place_near(module: Module, node: Node) -> Place | None:
+    inner = [one for called in module.called_by(node) for one in called.nodes]
+    placed = [one.place for one in inner if one.place.frame]
+    if placed:
+        return placed[-1]
+    for beside in (module.users_of, module.operands_of):
+        near = [node]
+        for _ in range(_NEAR):
+            near = [other for one in near for other in beside(one)][:_MOST_NEAR]
+            found = next((one.place for one in near if one.place.frame), None)
+            if found is not None:
+                return found
+    return None
 
 
 def _scope(op_name: str) -> str:
     """`attn` of "jit(step)/transpose(jvp(attn))/dot_general": named scopes, without the primitive.
 
-    The function that is compiled is the same for all, and what the operators are wrapped in is
-    not a place.
+    The compiled function is the same for all, and transformations are no places.
     """
     parts = op_name.split(";")[0].split("/")[1:-1]
     scopes = []

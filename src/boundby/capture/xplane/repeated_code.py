@@ -1,4 +1,4 @@
-"""Code that a program contains many times: loops of Python, which tracing unrolls."""
+"""Code that a program contains many times: Python loops that tracing unrolls."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from collections.abc import Iterable, Sequence
 
 from boundby.capture.kineto.names import clean
 from boundby.capture.xplane.hlo import Module, Node
-from boundby.capture.xplane.programs import kind_of, origin_of
+from boundby.capture.xplane.programs import computes, kind_of, origin_of
 from boundby.model.observation import RepeatedCode
 
 # Fewer copies of a product are branches, heads or gates.
 _FEWEST = 8
-# Of the products' copies, the other operators of the same loop have at least this many.
+# Other operators of the same loop occur at least this share as often as the products.
 _COPIES = 0.5
 _PRODUCTS = ("dot", "convolution", "gemm")
 # Instructions that only pass on an operand.
-_PASSING = ("bitcast", "copy", "get-tuple-element", "reshape", "transpose", "convert", "tuple")
+_PASSING = ("bitcast", "copy", "reshape", "transpose", "convert")
 
 
 def repeated_code(module: Module) -> list[RepeatedCode]:
     """The loops of a program: operators of equal shape at one line.
 
-    Turns that need each other are told by their products, independent ones by an array that all of
+    Dependent iterations are recognised by their products, independent ones by an array that all of
     them read: the weights, or the batch. Updates of equal parameters have none in common.
     """
     nodes = {node.id: node for node in module.entry.nodes}
+    ordered = module.entry.scheduled()
     at_line: dict[tuple[str, str, object], list[Node]] = defaultdict(list)
-    for node in module.entry.scheduled():
-        origin = origin_of(module, node)
-        if origin.source:
-            kind = kind_of(module.instruction(node))
+    for node in ordered:
+        origin, instruction = origin_of(module, node), module.instruction(node)
+        if origin.source and computes(instruction):
+            kind = kind_of(instruction)
             key = (clean(origin.source), f"{origin.phase} {kind}", node.results)
             at_line[key].append(node)
     found: dict[str, RepeatedCode] = {}
     for (line, kind, _), copies in at_line.items():
         if len(copies) < _FEWEST:
             continue
-        depends = _depends(copies[-1], copies[0], nodes)
+        chain = _chain(copies, ordered)
         is_product = any(word in kind for word in _PRODUCTS)
-        if not (is_product if depends else _shared(copies, nodes)):
+        if not (is_product and chain >= _FEWEST if chain > 1 else _shared(copies, nodes)):
             continue
+        count = chain if chain > 1 else len(copies)
         known = found.get(line)
-        if known is None or known.count < len(copies):
+        if known is None or known.count < count:
             found[line] = RepeatedCode(
-                program=module.name, line=line, count=len(copies), depends=depends
+                program=module.name, line=line, count=count, depends=chain > 1
             )
     return [
         RepeatedCode(
@@ -64,22 +66,18 @@ def _lines(at_line: dict[tuple[str, str, object], list[Node]], loop: RepeatedCod
     return sorted({line for (line, *_), one in at_line.items() if least <= len(one) <= most})
 
 
-def _depends(last: Node, first: Node, nodes: dict[int, Node]) -> bool:
-    """Whether one instruction needs the result of another."""
-    seen: set[int] = set()
-    waiting = list(last.operands)
-    while waiting:
-        at = waiting.pop()
-        if at == first.id:
-            return True
-        if at in nodes and at not in seen:
-            seen.add(at)
-            waiting += nodes[at].operands
-    return False
+def _chain(copies: Sequence[Node], ordered: Sequence[Node]) -> int:
+    """How many of them need each other, one after the other; 1 where none needs another."""
+    wanted = {node.id for node in copies}
+    longest: dict[int, int] = {}
+    for node in ordered:
+        before = max((longest.get(one, 0) for one in node.operands), default=0)
+        longest[node.id] = before + (node.id in wanted)
+    return max(longest[one] for one in wanted)
 
 
 def _shared(copies: Sequence[Node], nodes: dict[int, Node]) -> bool:
-    """Whether all of them take one array, which is more than a number."""
+    """Whether all of them read the same array, which is more than a number."""
     common = set(_sources(copies[0].operands, nodes))
     for node in copies[1:]:
         common &= set(_sources(node.operands, nodes))

@@ -31,8 +31,8 @@ class Names:
 class DeviceRows:
     """One row per kernel, copy or instruction that ran on a device, sorted by start.
 
-    `operation` is the name of the HLO instruction that the profiler noted, `program` and `module`
-    the number and the name of its program, in `names`; -1 is none.
+    `operation` is the name of the HLO instruction that the profiler recorded, `program` and
+    `module` the number and the name of its program, in `names`; -1 is none.
     """
 
     start: Ints
@@ -44,7 +44,7 @@ class DeviceRows:
     operation: npt.NDArray[np.int32]
     module: npt.NDArray[np.int32]
     program: Ints
-    run: Ints  # the execution of the program, where the profiler numbers them
+    run: Ints  # the execution of the program, if the profiler numbers them
     graph: npt.NDArray[np.bool_]
     bytes: Ints
 

@@ -31,7 +31,7 @@ class Lines(NamedTuple):
 
 @dataclass(slots=True)
 class StackFrames:
-    """The table; entries are numbered from 1. `roots`: folders that files are named from, the
+    """The table; entries are numbered from 1. `roots`: folders that file names are relative to, the
     longest first."""
 
     files: list[str] = field(default_factory=list)

@@ -72,7 +72,7 @@ class XlaTrace:
 
     @property
     def vendor(self) -> str | None:
-        """The maker of the device, where the profile tells it."""
+        """The maker of the device, if the profile has it."""
         found = self._plane.stats.get("device_vendor")
         return clean(found) if isinstance(found, str) else None
 
@@ -80,7 +80,7 @@ class XlaTrace:
     def median(self) -> int:
         """The step with the median time, the earlier of two; not the first or the last of several.
 
-        The first has the profiler's start in it, the last the wait at the end of the loop.
+        The first includes the profiler's start, the last the wait at the end of the loop.
         """
         several = len(self.steps) > 2
         inner = range(1, len(self.steps) - 1) if several else range(len(self.steps))
@@ -110,7 +110,7 @@ class XlaTrace:
         return msgspec.structs.replace(timeline, notes=notes)
 
     def modules(self, index: int | None = None) -> list[Module]:
-        """The programs that ran in a step, those that took longest first."""
+        """The programs that ran in a step, the longest first."""
         step = self.steps[self.median if index is None else index]
         busy: Counter[tuple[int, int]] = Counter()
         for one in self.executions:
@@ -141,9 +141,9 @@ class XlaTrace:
 
 
 def read(path: str | Path, roots: tuple[str, ...] = ()) -> XlaTrace:
-    """Reads an XLA profile, `.xplane.pb`, also compressed with gzip.
+    """Read an XLA profile, `.xplane.pb`, also compressed with gzip.
 
-    `roots`: folders that source files are named from, where they are at hand.
+    `roots`: folders that source file names are relative to, if available.
     """
     path = Path(path)
     data = _load(path)
@@ -222,7 +222,8 @@ def _trace(path: Path, data: bytes, planes: list[Plane], roots: tuple[str, ...])
 
 
 def _versions(planes: list[Plane]) -> dict[str, str]:
-    """Of the framework and its libraries: "jax" and "jaxlib" of jax_version and jaxlib_version."""
+    """Versions of the framework and its libraries: "jax" and "jaxlib" of jax_version and
+    jaxlib_version."""
     found = {}
     for plane in planes:
         for name, value in plane.stats.items() if plane.name.startswith("/host:metadata") else ():
@@ -253,7 +254,7 @@ def _notes(
 ) -> list[Note]:
     notes = []
     if how == "repeating program":
-        text = f"no step markers: {steps} steps were cut where the largest program begins again"
+        text = f"no step markers: {steps} steps were found by the repetition of the largest program"
         notes.append(Note(code="steps-inferred", text=text))
     elif how == "whole window":
         text = "no step markers and no program that repeats: the whole window is one step"

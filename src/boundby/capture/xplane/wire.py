@@ -1,4 +1,4 @@
-"""The protobuf wire format: as much of it as profiles use, read from bytes in memory."""
+"""The protobuf wire format: the parts that profiles use, read from bytes in memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How long a device stands between two kernels: of those that wait in a queue, and of a graph's.
+"""The gap between two kernels on a device: of queued kernels, and of kernels in a graph.
 
-By the clock, less what a profiler says the kernels take by themselves: as replays count both. What
-follows a short kernel waits otherwise than what follows a long one. In a graph a kernel may begin
-before the profiler lets the one before it end: then it is less than nothing.
+Wall time minus the kernels' own durations from a profiler, as simulations count both. The gap after
+a short kernel differs from that after a long one. In a graph, a kernel may begin before the
+profiled end of the previous one: the gap is then negative.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Stopwatch, Timing, Workload
 
 _CALLS = 300  # a sample
-# Rows of what the kernels work on, and how often all of them are called: for the gaps after short
-# kernels and after long ones, by how their fields in `Overheads` begin.
+# Rows of the kernels' tensors, and how often all kernels are called: for the gaps after short and
+# after long kernels, by the prefix of their fields in `Overheads`.
 _SIZES = {"": (512, 24), "long_": (16_384, 12)}
 _WIDTH = 1024
 _OPERATORS = 5
@@ -25,8 +25,8 @@ _PASSES = 5
 def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     """The shortest kernel and the gaps, by the name of their field in `Overheads`.
 
-    The profiler slows its process down for good: this comes last, in a process of its own, and its
-    clocks come first.
+    The profiler slows its process permanently: this runs last, in a separate process, with its wall
+    times first.
     """
     import torch
 
@@ -52,10 +52,10 @@ def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
 
 
 def _layers(torch: Any, target: str, rows: int, turns: int) -> Workload:
-    """Kernels of the kinds that layers are made of, one after the other, each operator one.
+    """Kernels of the kinds in common layers, one after the other, each operator one kernel.
 
-    Products are not among them: what they take changes with how warm the device is. Nor are sums
-    over many rows, which have memory set to zero first: a graph is no faster in that.
+    Products are left out, because their time changes with the temperature of the device. So are
+    sums over many rows, which begin with a memset: a graph does not speed these up.
     """
     functional = torch.nn.functional
     x = torch.randn(rows, _WIDTH, device=target, dtype=torch.bfloat16)
@@ -74,9 +74,9 @@ def _layers(torch: Any, target: str, rows: int, turns: int) -> Workload:
 def gaps_of(
     queued: Timing, graphed: Timing, kernels_ns: float, count: int
 ) -> tuple[Timing, Timing]:
-    """After each of so many kernels, which take so long by themselves: in a queue, and in a graph.
+    """The gap after each of this many kernels of known total duration: in a queue, and in a graph.
 
-    What the clock says a graph saves is surer than either beside the profiler's sum.
+    The difference between the two wall times is more reliable than either minus the profiler's sum.
     """
     queue = max(0.0, (queued.ns - kernels_ns) / count)
     graph = queue - (queued.ns - graphed.ns) / count
@@ -87,7 +87,8 @@ def gaps_of(
 
 
 def _durations(device: Device, work: Workload) -> list[float]:
-    """How long kernels take by a profiler's clock, over some passes, none waiting for the host."""
+    """The durations of kernels by a profiler's clock, over some passes, without waits for the
+    host."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

@@ -8,11 +8,11 @@ from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Workload, time_host_in_turns
 from boundby.model import Roof
 
-_BYTES = 256 * 1024**2  # far past the latency of a copy
+_BYTES = 256 * 1024**2  # much larger than the latency of a copy matters
 
 
 def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Roof]:
-    """Rates as a script sees them: from the call to the copy's end."""
+    """Rates as a script sees them: from the call to the end of the copy."""
     import torch
 
     size = _BYTES // 8 if quick else _BYTES

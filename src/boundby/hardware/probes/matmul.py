@@ -1,8 +1,8 @@
-"""Matrix FLOP/s per dtype: the best over a sweep of shapes is the roof, the sweep is its curve.
+"""Matrix FLOP/s per dtype: the best of a sweep of shapes is the roof, the sweep is its curve.
 
-Square products alone miss the roof: in a BERT step `addmm` ran at 807 TF/s on an H200 where
-squares had topped out at 779. A GPU that runs at full power for a second slows down, so the short
-bursts of the sweep (the roof: nothing is faster) and a second of continuous work are told apart.
+Square products alone miss the roof: in a BERT step `addmm` ran at 807 TF/s on an H200 where squares
+reached at most 779. A GPU that runs at full power for a second slows down, so the short bursts of
+the sweep (the roof: nothing is faster) and a second of continuous work are measured separately.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CPU_RECTANGLES = tuple(
     for rows in (1024, 4096)
     for inner, columns in ((512, 2048), (2048, 512), (768, 3072))
 )
-# A product longer than this is not tried larger: it has reached its roof long before.
+# If a product takes longer than this, larger ones are not tried: it reached its roof long before.
 _LONGEST_NS = {"cuda": 60e6, "cpu": 250e6}
 
-# On an H200 20 ms at full power run at 795 TF/s where 100 ms run at 741; after a longer rest the
-# first products are slow again, while the clock rises.
+# On an H200 20 ms at full power run at 795 TF/s, 100 ms at 741; after a longer pause the first
+# products are slow again, while the clock rises.
 _BURST_S = 0.015
 _REST_S = 0.03
 _BURSTS = 2
@@ -45,14 +45,14 @@ _LEAST_SIDE = 128
 
 
 class Sweep(Record, frozen=True, kw_only=True):
-    """What one dtype reached."""
+    """The rates of one dtype."""
 
     roofs: list[Roof]
     curve: list[Point]
 
 
 def dtypes(device: Device) -> tuple[str, ...]:
-    """The dtypes worth trying on a device; those it cannot multiply are found out by trying."""
+    """The dtypes to try on a device; those it cannot multiply are found by trying."""
     if device.kind == "cpu":
         return ("float32", "bfloat16", "float16", "int8", "float64")
     return ("bfloat16", "float16", "float8", "int8", "tf32", "float32", "float64")
@@ -77,7 +77,7 @@ def sweep(
     quick: bool,
     tick: Callable[[], None],
 ) -> Sweep | None:
-    """Burst roof and curve of one dtype; None where the device cannot multiply it."""
+    """Burst roof and curve of one dtype; None if the device cannot multiply it."""
     curve: list[Point] = []
     best: tuple[float, Timing] | None = None
     with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
@@ -113,7 +113,7 @@ def sweep(
 def sustained(
     device: Device, dtype: str, stopwatch: Stopwatch, burst: Roof, *, seconds: float
 ) -> Roof | None:
-    """The rate after a while of continuous work: lower than the burst where power is the limit."""
+    """The rate after some continuous work: lower than the burst if power is the limit."""
     side = affordable_side(device.kind, 2048 if device.kind == "cpu" else 8192, burst.value)
     flops = 2.0 * side**3
     rates: list[float] = []
@@ -141,10 +141,10 @@ def sustained(
 
 
 def affordable_side(kind: str, side: int, rate: float) -> int:
-    """Of a square product: the side that is wanted, or half of it, and half again, as long as the
-    product would take too long at this rate.
+    """The side of a square product: the wanted side, halved until the product is short enough at
+    this rate.
 
-    Some CPUs have no instruction for a dtype: one of 2,048 in bfloat16 takes a minute there.
+    Some CPUs have no instruction for a dtype: a product of 2,048 in bfloat16 takes a minute there.
     """
     while side > _LEAST_SIDE and 2e9 * side**3 / rate > _LONGEST_NS[kind]:
         side //= 2
@@ -152,7 +152,8 @@ def affordable_side(kind: str, side: int, rate: float) -> int:
 
 
 def _time_burst(device: Device, work: Workload, stopwatch: Stopwatch, *, quick: bool) -> Timing:
-    """On a GPU the best of a few short bursts, each after a rest: not hot, nor still waking up."""
+    """On a GPU the best of a few short bursts, each after a pause: neither hot nor at a low
+    clock."""
     if device.kind == "cpu":
         return stopwatch.time(work, seconds=_BURST_S if quick else _CPU_S)
     timings = [stopwatch.time(work, seconds=_BURST_S)]
@@ -164,7 +165,7 @@ def _time_burst(device: Device, work: Workload, stopwatch: Stopwatch, *, quick: 
 
 @contextlib.contextmanager
 def tf32(*, enabled: bool) -> Iterator[None]:
-    """Float32 products on the matrix units, or kept off them."""
+    """Allow or forbid float32 products on the matrix units."""
     import torch
 
     switch = torch.backends.cuda.matmul
@@ -177,7 +178,7 @@ def tf32(*, enabled: bool) -> Iterator[None]:
 
 
 def product(device: Device, dtype: str, shape: Shape) -> Workload | None:
-    """A product ready to be called, or None where this device or torch cannot do it."""
+    """A product ready to be called; None if this device or torch cannot compute it."""
     import torch
 
     try:

@@ -1,10 +1,10 @@
 """Memory bandwidth over working-set size, and from it one roof per level of the hierarchy.
 
-A roof is the slope of t = t0 + bytes / bandwidth over the sizes that live in a level: the plain
-rate of small copies is low only because it contains t0. Of the access patterns the fastest gives
-the roof, as nothing may exceed it; each pattern's own slope is kept beside it. What is updated in
-place is left out of that: on a CPU, which fetches a line before it writes to it, two cores moved 35
-GB/s so and 21 in a copy.
+A roof is the slope of t = t0 + bytes / bandwidth over the sizes that fit into a level: the plain
+rate of small copies is low only because it contains t0. The fastest access pattern gives the roof,
+because nothing may exceed it; each pattern's own slope is kept beside it. In-place updates are left
+out: on a CPU, which reads a cache line before it writes to it, two cores moved 35 GB/s with them
+and 21 GB/s in a copy.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ PATTERNS = {"read": 1, "write": 1, "copy": 2, "add": 3, UPDATE: 2}
 _SMALLEST = 64 * 1024
 _LARGEST = {"cuda": 4096 * _MIB, "cpu": 1024 * _MIB}
 _QUICK_LARGEST = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
-# A set this many times the cache finds nothing of itself there when it comes round again.
+# A set this many times the cache size finds nothing of itself in the cache on the next pass.
 _PAST_CACHE = 2.0
 _WITHIN_CACHE = 0.5
-# Smaller sets than this part of a level take hardly longer than t0: they say nothing of its slope.
+# Smaller sets than this share of a level take hardly longer than t0: they say nothing about its
+# slope.
 _OF_CACHE = 1 / 16
 _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
-# What a line past all caches may have of t0: this part of its shortest pass, or so many times what
-# the shortest pass of all takes, which is hardly more than t0.
+# The largest t0 of a fit beyond all caches: this share of its shortest pass, or this many times the
+# shortest pass of all, which is hardly more than t0.
 _LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3  # for a line through them
-# From here on what is updated in place is faster than anything else, and not by chance.
+# From this ratio on, in-place updates are faster than everything else, beyond noise.
 _PLAINLY = 1.1
 _LOOKS = {"cuda": 1, "cpu": 3}
-# A CPU reads fastest row by row: a plain sum of it all runs at two thirds of that.
+# A CPU reads fastest row by row: a plain sum of everything runs at two thirds of that rate.
 _ROW = 4096
 
 
@@ -108,8 +109,8 @@ def fit(points: list[Point]) -> Line:
 
 
 def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Bandwidths:
-    """What neighbours take of a memory that is shared only adds time: the roof is what the fastest
-    looks saw, and a pattern's own rate what the usual ones did."""
+    """Other programs that use the same memory only add time: the roof is from the fastest samples,
+    a pattern's own rate from the median ones."""
     fastest = _curves({one: min(seen, key=_ns) for one, seen in looks.items()})
     usual = _curves({one: sorted(seen, key=_ns)[len(seen) // 2] for one, seen in looks.items()})
     roofs: list[Roof] = []
@@ -122,7 +123,7 @@ def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Band
         if not slopes:
             warnings.append(f"{name}: too little memory is free to measure it")
             continue
-        # What is written in place has a roof of its own: others do not come near it.
+        # In-place updates have their own roof: other patterns do not reach it.
         update = highest.pop(UPDATE, None)
         best = max(highest, key=lambda pattern: highest[pattern].bytes_per_s)
         inside = [point.size for point in fastest[best] if low <= point.size <= high]
@@ -160,7 +161,7 @@ def _slopes(
 ) -> dict[str, Line]:
     slopes: dict[str, Line] = {}
     for pattern, curve in curves.items():
-        # What is read and written in place is there once.
+        # What is read and written in place occupies memory once.
         times = 2 if pattern == UPDATE else 1
         points = [point for point in curve if low <= point.size / times <= high]
         if capacity is None and points:
@@ -172,8 +173,8 @@ def _slopes(
 
 
 def _plain_unless_sure(points: list[Point], shortest_ns: float) -> Line:
-    """A line past all caches, or the plain rate where noise has led it astray: few points, or more
-    of t0 than there can be."""
+    """The fitted slope beyond all caches, or the plain rate if noise makes the fit unreliable: few
+    points, or a t0 that is too large."""
     line = fit(points)
     most = max(_LITTLE * min(point.ns for point in points), _SHORT_PASSES * shortest_ns)
     if len(points) >= _FEWEST_POINTS and line.t0_ns < most:
@@ -182,7 +183,8 @@ def _plain_unless_sure(points: list[Point], shortest_ns: float) -> Line:
 
 
 def _ranges(device: Device) -> Iterator[tuple[str, int | None, float, float]]:
-    """Each level's name, capacity, and the working sets that live in it and in none before."""
+    """Each level's name, capacity, and the working sets that fit into it and into no level
+    before."""
     low = 0.0
     for cache in device.caches:
         smallest = max(low, _OF_CACHE * cache.capacity)
@@ -205,7 +207,7 @@ def _passes(device: Device, sizes: list[int]) -> Iterator[tuple[str, int, Worklo
     pool = _random(torch, 3 * elements, device.target)
     for size in sizes:
         count = size // 4
-        # The three operands lie next to each other, as far apart as they are long.
+        # The three operands are adjacent, each offset by its own length.
         a, b, out = (pool[part * count : (part + 1) * count] for part in range(3))
         workloads: dict[str, Workload] = {
             "read": reading(a),
@@ -229,7 +231,7 @@ def reading(array: Any) -> Workload:
 
 
 def _random(torch: Any, elements: int, target: str) -> Any:
-    """Random floats: a block of them repeated, since generating gigabytes takes seconds."""
+    """Random floats: a block of them repeated, because generating gigabytes takes seconds."""
     pool = torch.empty(elements, device=target)
     block = torch.rand(min(elements, _RANDOM_ELEMENTS), device=target)
     for start in range(0, elements, len(block)):

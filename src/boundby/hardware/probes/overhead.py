@@ -1,7 +1,7 @@
-"""What it costs to ask for work: an eager operator, a launch, a graph node, a sync, Python itself.
+"""The cost of issuing work: an eager operator, a launch, a graph node, a sync, Python itself.
 
-Host costs are taken from an idle device and well under the launch queue's length (about a thousand
-kernels), so that the host is never found waiting for the device.
+Host costs are measured from an idle device and well below the launch queue's length (about a
+thousand kernels), so that the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Stopwatch, Timing, Workload, time_host, time_host_in_turns
 from boundby.model.host_speed import addition_ns, slower
 
-_CALLS = 300  # a sample
-# All in turns, over a second: a host that shares its cores changes its pace within one.
+_CALLS = 300  # per sample
+# All alternate, over a second: the speed of a host with shared cores changes within one.
 _ROUNDS = 40
 _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
-# Enough for their kernels to outweigh going in, whose noise would be the kernels' in a difference.
+# Enough kernels to outweigh the entry cost, whose noise would otherwise dominate the difference.
 _COMPILED_STAGES = 25
-_COMPILED_CALLS = (4, 30)  # for a sample: of the long function, and of the short one
+_COMPILED_CALLS = (4, 30)  # per sample: of the long function, and of the short one
 _TRAINED_OPERATORS = 64
 
-# Work with how often it is called for a sample, and how many kernels it launches.
+# Work, how often it is called for a sample, and how many kernels it launches.
 _Built = tuple[tuple[Workload, int], int]
 
 
@@ -58,7 +58,7 @@ def measure(
 
 
 def _trained_operators(target: str) -> Workload:
-    """Additions that autograd records, and their nodes in backward, which ask for nothing more."""
+    """Additions that autograd records, and their backward nodes, which launch nothing else."""
     import torch
 
     with torch.inference_mode(mode=False):
@@ -96,11 +96,12 @@ def measure_compiled(
     device: Device, stopwatch: Stopwatch, addition_took_ns: float
 ) -> dict[str, Timing]:
     """Host cost of calling compiled code: of the call (guards), and of each kernel it launches,
-    without gradients and in training, where kernels take more arguments and leave more behind.
+    without gradients and in training, where kernels have more arguments and more saved tensors.
 
-    A function of few kernels and one of many are timed; the difference is the kernels'. On a CPU,
-    where building each takes ten seconds and there is nothing to launch, the call alone is timed.
-    All of it as if the host had the pace that it had with the other overheads, some seconds ago.
+    A function with few kernels and one with many are timed; the difference is the kernels' cost. On
+    a CPU, where building each takes ten seconds and there are no launches, only the call is timed.
+    Everything is scaled to the host's speed when the other overheads were measured, some seconds
+    before.
     """
     import torch
     from torch._inductor import config
@@ -146,7 +147,7 @@ def _for_one_more(timings: list[Timing], kernels: list[int]) -> Timing | None:
 
 def _compiled_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
     def stages(x: Any, count: int) -> Any:
-        # Sums over alternate axes: each needs all of the one before, so none fuse.
+        # Sums over alternate dimensions: each needs the whole previous result, so none fuse.
         for stage in range(count):
             x = x / x.sum(stage % 2, keepdim=True)
         return x
@@ -155,7 +156,8 @@ def _compiled_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
 
 
 def _trained_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
-    """As a net's layers are: scaled, shifted, bent and normalised, forward and backward."""
+    """Calls like those of a network's layers: scale, shift, activation, normalization, forward and
+    backward."""
     with torch.inference_mode(mode=False):
         start, gradient = (torch.rand_like(x) for _ in range(2))
         scale, shift = (torch.rand_like(x[0]) for _ in range(2))
@@ -180,7 +182,7 @@ def _trained_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
 
 
 def _built(run: Workload) -> _Built:
-    """Called once, which builds it: with how many calls make a sample, and how many kernels."""
+    """Called once, which compiles it: with the number of calls per sample and of kernels."""
     from torch._inductor import metrics
 
     before = metrics.generated_kernel_count

@@ -1,6 +1,6 @@
-"""Vector FLOP/s: a long chain of multiply-adds on numbers that never leave the registers.
+"""Vector FLOP/s: a long chain of multiply-adds on numbers that stay in registers.
 
-One operator per pass over memory would measure the memory. On CUDA a small Triton kernel does the
+One operator per pass over memory would measure the memory. On CUDA a small Triton kernel runs the
 chain, on a CPU a few lines of C, built with the system's compiler. A multiply-add counts as two.
 """
 
@@ -21,7 +21,7 @@ _ROUNDS = 16  # of the unrolled loop
 _UNROLLED = 128  # multiply-adds a round
 _CPU_ROUNDS = 20_000  # a sample
 # Independent vectors in flight per thread: a multiply-add has a latency of about four cycles and
-# two start in each, so that eight would do; more hide what the compiler reorders.
+# two start in each, so eight would suffice; more tolerate reordering by the compiler.
 _CPU_CHAINS = 16
 _CPU_BYTES = 64  # of a 512-bit register; narrower machines split it
 _COMPILERS = ("cc", "gcc", "clang")
@@ -92,10 +92,10 @@ def _measure_cpu(device: Device, dtype: str, seconds: float) -> Roof | str:
 
 
 def build(code: str, dtype: str = "float32") -> ctypes.CDLL | str:
-    """A few lines of C over vectors as a library, or one line on why there is none.
+    """A few lines of C over vectors as a library, or one line on why it cannot be built.
 
     The code may use REAL, the type of a number, LANES, how many of them a vector has, and CHAINS,
-    the vectors to keep in flight.
+    the number of vectors to keep in flight.
     """
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
@@ -120,7 +120,7 @@ def _build(compiler: str, code: str, dtype: str, folder: Path) -> ctypes.CDLL | 
 
 
 def _run_chains(library: ctypes.CDLL, dtype: str, threads: int, seconds: float) -> Roof:
-    """One chain per thread, started together; ctypes lets go of the interpreter meanwhile."""
+    """One chain per thread, started together; ctypes releases the interpreter lock meanwhile."""
     import random
     import time
     from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""From which value on something counts as a fault."""
+"""Thresholds: from which value on something counts as a fault."""
 
 from __future__ import annotations
 
@@ -79,14 +79,6 @@ SPECIFIC_FINDINGS = Assumption(
     high=0.8,
     unit="share",
     meaning="A general finding is dropped when specific ones cover it down to this share.",
-    source="Assumed.",
-)
-JIT_IN_LOOP = Assumption(
-    value=0.5,
-    low=0.2,
-    high=0.9,
-    unit="share",
-    meaning="A function jitted in at least this share of the steps is jitted in the loop.",
     source="Assumed.",
 )
 USUAL_EVALUATION = Assumption(

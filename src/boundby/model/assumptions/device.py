@@ -1,4 +1,5 @@
-"""How devices behave where they were not measured, and what kernels reach of their roofs."""
+"""The behaviour of devices that was not measured, and the shares of their roofs that kernels
+reach."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ SYNC_RETURN_NS = Assumption(
     low=2_000,
     high=20_000,
     unit="ns",
-    meaning="What ends this much later than the return of a synchronization was not waited for.",
+    meaning="The host did not wait for work that ends this much later than the synchronization.",
     source="Seen on two data-center GPUs: a synchronization returns 4 us after the work has ended.",
 )
 SHORT_WAKE_NS = Assumption(
@@ -173,7 +174,7 @@ CLASS_MEMORY_SHARE = Assumption(
     high=0.9,
     unit="share",
     meaning="No kernel class is expected to reach more of its roof than this.",
-    source="Seen: what fused pointwise kernels reach of the memory roof on one data-center GPU.",
+    source="Measured: the share of the memory roof of fused pointwise kernels on one GPU.",
 )
 CLASS_PERCENTILE = Assumption(
     value=75,

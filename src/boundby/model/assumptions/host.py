@@ -1,4 +1,4 @@
-"""How hosts and their profilers behave where that was not measured."""
+"""The behaviour of hosts and their profilers that was not measured."""
 
 from __future__ import annotations
 

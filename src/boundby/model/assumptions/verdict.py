@@ -1,4 +1,4 @@
-"""How exact a step must be explained for its verdict."""
+"""How exactly a step must be explained for its verdict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """FLOPs of instructions, and of whole computations.
 
-Products count two for each multiply-add that meets an element (padding is none), other arithmetic
-one for each element of the result, a transcendental function too. A loop counts its body as often
-as it runs; of a conditional's branches the largest counts.
+Products count two for each multiply-add with an element (not with padding), other arithmetic one
+for each element of the result, also for a transcendental function. In a fusion, an instruction of
+whose result only slices or gathered rows are used counts for those. A loop counts its body as often
+as it runs; a conditional counts its largest branch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from boundby.model import (
     Window,
 )
 from boundby.ops.contraction import matrix_flops
+from boundby.ops.hlo.traffic import elements, needed_elements
 from boundby.ops.registry import NotRecordedError
 
 Flops = dict[str, float]
@@ -73,6 +75,17 @@ def computation_flops(computation: HloComputation) -> Flops:
     )
 
 
+def fusion_flops(computation: HloComputation) -> Flops:
+    """As of the computation, elementwise arithmetic for the elements that are needed alone."""
+    needed = needed_elements(computation)
+    parts = [computation_flops(computation)]
+    for one, need in zip(computation.instructions, needed, strict=True):
+        size = elements(one.results)
+        if one.opcode in _ARITHMETIC and 0 < need < size:
+            parts.append(_times(vector(one.results, size), need / size - 1))
+    return total(parts)
+
+
 def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]]) -> Flops:
     """`inputs` are the leaves of its operands."""
     match one.opcode:
@@ -98,6 +111,8 @@ def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]])
         case "conditional":
             branches = [computation_flops(inner) for inner in one.called]
             return max(branches, key=lambda flops: sum(flops.values()), default={})
+    if one.opcode == "fusion":
+        return total([fusion_flops(inner) for inner in one.called])
     if one.opcode in _INNER:
         return total([computation_flops(inner) for inner in one.called])
     if one.opcode in _ARITHMETIC:
@@ -105,7 +120,7 @@ def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]])
     return {}
 
 
-def _times(flops: Flops, times: int) -> Flops:
+def _times(flops: Flops, times: float) -> Flops:
     return {unit: amount * times for unit, amount in flops.items()}
 
 
@@ -137,8 +152,8 @@ def convolution_flops(
 
 
 def joined(window: Window, given: int, made: int) -> int:
-    """Along one dimension: pairs of an output position and a place in the window that holds an
-    element, not padding and not a gap between elements."""
+    """Along one dimension: pairs of an output position and a place in the window that contains an
+    element, neither padding nor a gap between elements."""
     if made * window.size > _MOST_PAIRS:
         return made * window.size
     first = np.arange(made, dtype=np.int64)[:, None] * window.stride - window.padding_low

@@ -1,4 +1,4 @@
-"""The cost of an instruction, by what it does."""
+"""The cost of an instruction, by its kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from boundby.model import Cost, HloInstruction, OpCall
 from boundby.ops.hlo import library
-from boundby.ops.hlo.arithmetic import computation_flops, instruction_flops
+from boundby.ops.hlo.arithmetic import computation_flops, fusion_flops, instruction_flops
 from boundby.ops.hlo.traffic import elements, fusion_traffic
 from boundby.ops.registry import NotRecordedError, OpClass, family
 
@@ -23,8 +23,8 @@ _MOVEMENT = re.compile(
     r"copy|transpose|gather|scatter|update|slice|concatenate|pad|broadcast|iota|reshape|reverse"
     r"|sort|topk|bitcast|constant|infeed|outfeed"
 )
-# Only the beginning of an asynchronous instruction moves anything, and what runs other
-# instructions is costed as these.
+# Only the start of an asynchronous instruction moves data, and instructions that run others are
+# costed as those.
 _FREE = re.compile(r"-done$|-update$|^control\(|^(?:bitcast|tuple|parameter|get-tuple-element)$")
 
 
@@ -41,7 +41,7 @@ def op_class(name: str) -> OpClass:
 
 @family(PREFIX, op_class=op_class)
 def call_cost(call: OpCall) -> Cost:
-    """The least work of one execution of an instruction."""
+    """The minimum cost of one execution of an instruction."""
     one = call.hlo
     if one is None:
         raise NotRecordedError(f"{call.name}: no instruction was recorded")
@@ -55,7 +55,7 @@ def _cost(one: HloInstruction, kind: str) -> Cost:
         return _library(one, kind)
     if one.opcode in ("fusion", "call") and one.called:
         traffic = fusion_traffic(one, one.called[0])
-        return msgspec.structs.replace(traffic, flops=computation_flops(one.called[0]))
+        return msgspec.structs.replace(traffic, flops=fusion_flops(one.called[0]))
     if one.opcode in ("while", "conditional"):
         return _inside(one)
     if one.opcode.startswith("async-") and one.called:
@@ -79,7 +79,7 @@ def _library(one: HloInstruction, kind: str) -> Cost:
 
 
 def _plain(one: HloInstruction) -> Cost:
-    """An instruction that stands alone in the program."""
+    """An instruction at the top level of the program."""
     whole = library.external(one)
     match one.opcode:
         case "gather" | "dynamic-slice" | "slice":
@@ -99,7 +99,7 @@ def _plain(one: HloInstruction) -> Cost:
 
 
 def _asynchronous(one: HloInstruction) -> Cost:
-    """The operands are among the results of what begins an asynchronous instruction."""
+    """The operands are among the results of the asynchronous instruction's start."""
     read = sum(tensor.bytes for leaves in one.inputs for tensor in leaves)
     made = sum(tensor.bytes for tensor in one.results if tensor.shape)
     written = made - read if made > read else made
@@ -112,7 +112,7 @@ def _bytes(one: HloInstruction, operand: int) -> int:
 
 
 def _inside(one: HloInstruction) -> Cost:
-    """A loop or a conditional as one: what its instructions cost, as often as they run."""
+    """A loop or a conditional as one: the costs of its instructions, as often as they run."""
     bodies = []
     for computation in one.called:
         total = Cost()
@@ -137,7 +137,7 @@ _VIEWS = frozenset(["parameter", "tuple", "get-tuple-element", "bitcast", "const
 
 
 def _nested(one: HloInstruction, around: tuple[HloInstruction, ...]) -> Cost:
-    """An instruction of a body, with the leaves of its operands beside it."""
+    """An instruction of a body, with the leaves of its operands."""
     if one.opcode in _VIEWS or not (elements(one.results) or one.called):
         return Cost()
     first = {number: at for at, number in reversed([*enumerate(one.operands)])}

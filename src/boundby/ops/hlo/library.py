@@ -27,7 +27,7 @@ def external(instruction: HloInstruction) -> Cost:
 
 
 def results(instruction: HloInstruction) -> list[Tensor]:
-    """What a library call returns, without the scratch memory that stands behind it."""
+    """The results of a library call, without the scratch memory that follows them."""
     found = list(instruction.results)
     if len(found) > 1 and found[-1].dtype in _SCRATCH and len(found[-1].shape) == 1:
         found.pop()
@@ -59,9 +59,9 @@ def convolution(instruction: HloInstruction) -> Flops:
 
 
 def attention(instruction: HloInstruction, *, backward: bool) -> tuple[Flops, float]:
-    """FLOPs, and those that compute the scores again.
+    """FLOPs, and those that recompute the scores.
 
-    Batch, heads, sequence and width of queries and keys: the first product says which is which.
+    Batch, heads, sequence and width of queries and keys follow from the first product.
     """
     query, key, value = (_operand(instruction, at) for at in range(3))
     batch = instruction.batch if instruction.batch is not None else (0, 1)

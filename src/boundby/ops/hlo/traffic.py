@@ -1,8 +1,9 @@
-"""Compulsory bytes of a fusion: of its operands what the result depends on, and the result.
+"""Compulsory bytes of a fusion: the parts of its operands that the result depends on, and the
+result.
 
-What is computed inside stays inside. An operand of which only slices or gathered rows are used is
-read in part; a result that is an operand with a part overwritten is written in part, since XLA
-makes it in the operand's memory.
+Values inside the fusion cause no traffic. If only slices or gathered rows of an operand are used,
+only those are read; if a result is an operand with a part overwritten, only that part is written,
+because XLA makes it in the operand's memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _SLICING = frozenset({"slice", "dynamic-slice", "gather"})
 _UPDATING = frozenset({"dynamic-update-slice", "scatter"})
 _VIEWS = frozenset({"bitcast", "reshape", "copy", "convert", "get-tuple-element", "transpose"})
 _FORWARDING = _VIEWS | {"tuple"}
-# What needs all of its operands whatever part of its result is used.
+# Instructions that need all of their operands for any part of their result.
 _WHOLE = frozenset({"dot", "convolution", "sort", "fft", "while", "conditional", "custom-call"})
 _MOST_WRITTEN = 64
 
@@ -25,7 +26,7 @@ def elements(tensors: tuple[Tensor, ...]) -> int:
 def fusion_traffic(instruction: HloInstruction, computation: HloComputation) -> Cost:
     """Bytes of the operands that are needed and of the results that are written."""
     instructions = computation.instructions
-    need = _needed(computation)
+    need = needed_elements(computation)
     read = 0.0
     partial = False
     for at, one in enumerate(instructions):
@@ -44,17 +45,18 @@ def fusion_traffic(instruction: HloInstruction, computation: HloComputation) -> 
 
 
 def _is_first(instruction: HloInstruction, parameter: int) -> bool:
-    """Whether an operand is given for the first time: the same one twice is read once."""
+    """Whether an operand occurs for the first time: the same one twice is read once."""
     operands = instruction.operands
     return parameter >= len(operands) or operands[parameter] in (parameter, -1)
 
 
 def _is_gathered(at: int, instructions: tuple[HloInstruction, ...]) -> bool:
-    """Whether places that depend on data are read from it, perhaps the same ones again."""
+    """Whether elements at data-dependent places are read from it, possibly the same ones
+    repeatedly."""
     return any(one.opcode == "gather" and one.operands[:1] == (at,) for one in instructions)
 
 
-def _needed(computation: HloComputation) -> list[float]:
+def needed_elements(computation: HloComputation) -> list[float]:
     """How many elements of each instruction's result are needed, from the root backwards."""
     instructions = computation.instructions
     need = [0.0] * len(instructions)
@@ -62,7 +64,7 @@ def _needed(computation: HloComputation) -> list[float]:
     in_place = {
         _behind_views(leaf, instructions) for leaf in _leaves(computation.root, instructions, 0)
     }
-    # Operands stand before their users.
+    # Operands precede their users.
     for at in range(len(instructions) - 1, -1, -1):
         user = instructions[at]
         size = elements(user.results)
@@ -109,7 +111,7 @@ def _size_of(user: HloInstruction, position: int, instructions: tuple[HloInstruc
 def _written(computation: HloComputation) -> tuple[float, float]:
     """Bytes of the results that are written, and of those that are read because they are added to.
 
-    A result that is a part of an operand unchanged is not written.
+    A result that is an unchanged part of an operand is not written.
     """
     instructions = computation.instructions
     written = updated = 0.0

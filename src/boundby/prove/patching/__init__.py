@@ -1,4 +1,4 @@
 """Fixes written into the user's source: `patch.py` has one writer per fix.
 
-It imports libcst: import it where a patch is to be written, not with the package.
+It imports libcst: import it only where a patch is written.
 """

@@ -1,4 +1,4 @@
-"""Keyword arguments of a call: added, replaced or dropped, in the call's own layout."""
+"""Adds, replaces or removes keyword arguments of a call, in the call's own layout."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def with_keywords(
 ) -> cst.Call:
     """The call with these keyword arguments, and without those of `drop`.
 
-    A dictionary that is unpacked into the call may hold the same keywords: then they are merged
-    into it, `**{**options, "fused": True}`, which replaces what it holds.
+    A dictionary that is unpacked into the call may contain the same keywords: then they are merged
+    into it, `**{**options, "fused": True}`, which overrides its entries.
     """
     args = [arg for arg in call.args if not (arg.keyword and arg.keyword.value in drop)]
     if args and len(args) < len(call.args):
@@ -41,7 +41,7 @@ def with_keywords(
 
 
 def _merged(arg: cst.Arg, values: Mapping[str, str], drop: tuple[str, ...]) -> cst.Arg:
-    """`**options` with more in it. What is to be dropped is set to None, torch's default."""
+    """`**options` with more entries. A dropped keyword is set to None, torch's default."""
     options: Any = arg.value
     if isinstance(options, cst.Call) and getattr(options.func, "value", None) == "dict":
         return arg.with_changes(value=with_keywords(options, values, drop))
@@ -49,7 +49,7 @@ def _merged(arg: cst.Arg, values: Mapping[str, str], drop: tuple[str, ...]) -> c
         return arg.with_changes(value=_extended(options, values, drop))
     code = cst.Module(body=[]).code_for_node(options)
     added = "".join(f', "{name}": {value}' for name, value in values.items())
-    # Both set is an error; the dictionary may hold the other.
+    # Setting both is an error; the dictionary may contain the other one.
     cleared = "".join(f', "{name}": None' for name in drop)
     return arg.with_changes(value=cst.parse_expression(f"{{**{code}{added}{cleared}}}"))
 
@@ -73,7 +73,7 @@ def _extended(options: cst.Dict, values: Mapping[str, str], drop: tuple[str, ...
 
 
 def _appended(args: list[cst.Arg], values: Mapping[str, str]) -> list[cst.Arg]:
-    """More arguments, one to a line where the others are."""
+    """Add arguments, one per line if the existing ones are."""
     added = [
         cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=_NO_SPACES)
         for name, value in values.items()
@@ -82,8 +82,8 @@ def _appended(args: list[cst.Arg], values: Mapping[str, str]) -> list[cst.Arg]:
         return [*(_followed(one, _SPACE) for one in added[:-1]), added[-1]]
     last = args[-1]
     between = _between(args)
-    # What stood behind the last argument, with its comma if it had one, now ends the call; a
-    # comment on its line stays on its line.
+    # What followed the last argument, with its comma if it had one, now ends the call; a comment on
+    # its line stays there.
     if isinstance(last.comma, cst.Comma):
         end = last.comma.whitespace_after
         closing: dict[str, Any] = {

@@ -37,7 +37,7 @@ def _switched(program: Program) -> Iterator[Call]:
 
 
 def _made(program: Program, fix: ChosenFix) -> Iterator[Call]:
-    """The calls that make the models, or else the configurations they are made from."""
+    """The calls that make the models, or the configurations they are made from."""
     found = [
         (file, call)
         for model in fix.objects or program.sites.models
@@ -56,7 +56,7 @@ def _made(program: Program, fix: ChosenFix) -> Iterator[Call]:
 
 
 def _calls_of_torchs(program: Program) -> Iterator[Call]:
-    """Calls of `nn.MultiheadAttention` whose weights nobody takes."""
+    """Calls of `nn.MultiheadAttention` whose weights are not used."""
     for file in program.files.values():
         modules = {
             file.code(assign.targets[0].target)

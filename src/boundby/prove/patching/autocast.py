@@ -1,7 +1,7 @@
-"""`with torch.autocast(...)` around the statements from a model's call to the loss.
+"""Writes `with torch.autocast(...)` around the statements from a model's call to the loss.
 
-The end is the statement that makes what backward starts from. Only statements that were executed
-are put under the `with`: where a branch between them never ran, it stays outside.
+The last one is the statement that makes the tensor on which backward is called. Only executed
+statements are put under the `with`: a branch that never ran stays outside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Autocast:
         self._program = program
         self._forward = forward
         self._calls_model = Reach(program, forward)
-        self._goes_back = Reach(program, program.sites.backward_calls)
+        self._leads_to_backward = Reach(program, program.sites.backward_calls)
         self._header = f'with torch.autocast("{program.device}", dtype=torch.bfloat16):'
 
     def write(self) -> None:
@@ -54,7 +54,7 @@ class _Autocast:
             )
 
     def _write_without_backward(self) -> None:
-        """Inference, or a framework that calls backward on what a function of the user returns."""
+        """Inference, or a framework that calls backward on the result of a user's function."""
         is_training = bool(self._program.sites.optimizers)
         for site in self._forward:
             file = self._program.file_of(site)
@@ -73,11 +73,12 @@ class _Autocast:
             place += 1
             if not self._calls_model(file, first):
                 continue
-            if self._goes_back(file, first):
+            if self._leads_to_backward(file, first):
                 written |= self._write_same_statement(file, first)
                 continue
             end = next(
-                (at for at in range(place, len(body)) if self._goes_back(file, body[at])), None
+                (at for at in range(place, len(body)) if self._leads_to_backward(file, body[at])),
+                None,
             )
             if end is None or self._only_trains_there(file, body[end]):
                 continue
@@ -87,7 +88,7 @@ class _Autocast:
         return written
 
     def _only_trains_there(self, file: SourceFile, statement: Statement) -> bool:
-        """Whether backward belongs to calls of the model in that statement itself."""
+        """Whether backward belongs only to calls of the model in that statement itself."""
         return self._calls_model(file, statement)
 
     def _write_same_statement(self, file: SourceFile, statement: Statement) -> bool:
@@ -96,7 +97,7 @@ class _Autocast:
             return False
         if not (
             self._calls_model.directly(file, statement)
-            and self._goes_back.directly(file, statement)
+            and self._leads_to_backward.directly(file, statement)
         ):
             return False
         small = statement.body[0]
@@ -117,7 +118,8 @@ class _Autocast:
         return True
 
     def _cover(self, file: SourceFile, statements: Sequence[Statement]) -> None:
-        """Put them under the `with`, in as few pieces as what never ran allows."""
+        """Put the statements under the `with`, in as few parts as statements that never ran
+        allow."""
         if len(statements) == 1 and isinstance(statements[0], cst.With):
             body = cast(list[Statement], inner_statements(statements[0]))
             starts = [at for at, one in enumerate(body) if self._calls_model(file, one)]
@@ -148,7 +150,7 @@ class _Autocast:
 def _up_to_loss(
     file: SourceFile, statements: Sequence[Statement], backward: Statement
 ) -> Sequence[Statement]:
-    """Without those at the end that make nothing backward starts from."""
+    """Without the last statements that make nothing for backward."""
     needed = set(_names(file, backward))
     makes = [at for at, one in enumerate(statements) if needed & set(_assigned(file, one))]
     return statements[: makes[-1] + 1] if makes else statements

@@ -1,4 +1,4 @@
-"""Gradient checkpointing taken off, where it is put on."""
+"""Removes gradient checkpointing where the script applies it."""
 
 from __future__ import annotations
 

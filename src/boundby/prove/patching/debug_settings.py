@@ -1,4 +1,4 @@
-"""Settings for debugging and for equal results, in the script's text."""
+"""Settings for debugging and for reproducible results, in the script's text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AS_BLOCK = ("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detec
 
 
 def write_no_anomaly_detection(program: Program, fix: ChosenFix) -> None:
-    """`set_detect_anomaly(False)`, which can stand in a `with` as `detect_anomaly()` does."""
+    """Write `set_detect_anomaly(False)`, which can be used in a `with` like `detect_anomaly()`."""
     written = _with_first_argument(program, _ANOMALY, "False")
     for file, call in program.executed_calls():
         if file.full_name(call.func) in _AS_BLOCK:
@@ -38,12 +38,12 @@ def write_threads_as_cores(program: Program, fix: ChosenFix, *, cores: int) -> N
 
 
 def write_line(program: Program, fix: ChosenFix, *, line: str) -> None:
-    """A line that can stand below the imports."""
+    """Write a line that can be inserted below the imports."""
     insert_below_imports(program.script, line)
 
 
 def write_cudnn_benchmark(program: Program, fix: ChosenFix) -> None:
-    """Where the script sets it, else below the imports."""
+    """Write the setting where the script sets it, otherwise below the imports."""
     name = "torch.backends.cudnn.benchmark"
     found = [
         (file, assign)
@@ -58,7 +58,7 @@ def write_cudnn_benchmark(program: Program, fix: ChosenFix) -> None:
 
 
 def _with_first_argument(program: Program, function: str, value: str) -> bool:
-    """Give the executed calls of a function this argument; False where there are none."""
+    """Set this argument in the executed calls of a function; False if there are none."""
     found = [
         (file, call)
         for file, call in program.executed_calls()

@@ -1,4 +1,4 @@
-"""Unified diffs of bytes that `git apply` takes: any line ending, encoding and file name."""
+"""Unified diffs of bytes for `git apply`: any line ending, encoding and file name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unified_diff(name: str, before: bytes, after: bytes) -> bytes:
 
 
 def _lines(content: bytes) -> list[str]:
-    """Split at line feeds alone: git knows no other line ends."""
+    """Split at line feeds only, as git does."""
     return [f"{line}\n" for line in content.decode("latin-1").split("\n")[:-1]] + _rest(content)
 
 

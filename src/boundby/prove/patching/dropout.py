@@ -1,4 +1,4 @@
-"""Dropout of the CPU with short masks, as a function of the script."""
+"""Writes dropout with short masks for the CPU, as a function of the script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from boundby.prove.patching.process_settings import insert_below_imports
 from boundby.prove.patching.program import Program
 from boundby.prove.sites import ChosenFix
 
-# What `fixes.dropout` does, in the user's terms.
+# The code of `fixes.dropout`, as a user would write it.
 _FUNCTION = '''
 def dropout_with_short_masks(x, p=0.5, training=True, inplace=False):
     """Draws 16 random bits for each element, and four of those at once."""

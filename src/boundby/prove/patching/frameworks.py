@@ -1,6 +1,6 @@
-"""Training frameworks: what a fix is called where a framework runs the step.
+"""Training frameworks: the options that apply a fix if a framework runs the step.
 
-A script that hands its model to a trainer has no call of the model and no backward of its own; the
+A script that passes its model to a trainer has no call of the model and no backward of its own; the
 fix is an argument of the framework's class.
 """
 
@@ -18,8 +18,8 @@ from boundby.prove.patching.source_file import CannotWriteError
 
 
 class Framework(enum.Enum):
-    """`packages` is the first part of its classes' full names, `settings` the classes that take
-    the arguments, `runs` those that show that it is in use."""
+    """`packages` is the first part of its classes' full names, `settings` the classes that take the
+    arguments, `runs` those that show that it is in use."""
 
     TRANSFORMERS = (
         ("transformers",),
@@ -52,7 +52,7 @@ def framework_of(program: Program) -> Framework | None:
 
 
 def argument_of(framework: Framework, fix: str) -> Argument | None:
-    """What a fix is called in a framework; None if it is written as in any script."""
+    """The framework's arguments for a fix; None if it is written as in any script."""
     return _ARGUMENTS.get((framework, fix))
 
 

@@ -1,4 +1,4 @@
-"""Workers and pinned memory, written at the calls of `DataLoader`."""
+"""Writes workers and pinned memory at the calls of `DataLoader`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a model as a whole, written where it gets its name: compiled, channels last."""
+"""Changes of a whole model, written where it is assigned to a name: compiled, channels last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANNELS_LAST = "memory_format=torch.channels_last"
 
 
 def write_compiled(program: Program, fix: ChosenFix, mode: str | None = None) -> None:
-    """In place: other names of the model, and the names in its state, stay what they are."""
+    """In place, so that other names of the model, and the names in its state, stay valid."""
     argument = f'mode="{mode}"' if mode is not None else ""
     for model in _models(program, fix):
         bound = program.bound(model)
@@ -47,6 +47,6 @@ def _models(program: Program, fix: ChosenFix) -> list[ObjectSite]:
     models = fix.objects or program.sites.models
     if not models:
         raise CannotWriteError("no model was seen")
-    # One that was loaded, as for a last evaluation, is not made in the source.
+    # A loaded model, as for a last evaluation, is not constructed in the source.
     made = [model for model in models if model.made]
     return made or list(models)

@@ -44,7 +44,7 @@ from boundby.prove.patching.program import Program
 from boundby.prove.patching.source_file import CannotWriteError
 from boundby.prove.sites import ChosenFix, ProgramSites
 
-# Plans the edits of one fix; raises CannotWriteError where the place is not clear.
+# Plans the edits of one fix; raises CannotWriteError if the place is unclear.
 Writer = Callable[[Program, ChosenFix], None]
 
 # In the order in which they are written: a model is converted before it is compiled.
@@ -95,8 +95,8 @@ class ManualStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePatch:
-    """`diff` applies with `git apply` in `root`; `sources` are the patched files' contents,
-    by the files' names as the program was seen to use them."""
+    """`diff` applies with `git apply` in `root`; `sources` are the patched files' contents, by the
+    file names that the program used."""
 
     root: Path
     diff: bytes
@@ -163,7 +163,7 @@ def _argument_writer(framework: Framework, argument: Argument) -> Writer:
 
 
 def _why_not_written(program: Program, fix: ChosenFix, writer: Writer) -> str | None:
-    """Write one fix; if that fails none of its edits is left."""
+    """Write one fix; if that fails, none of its edits is kept."""
     restore = program.snapshot()
     try:
         writer(program, fix)
@@ -182,8 +182,8 @@ def _why_not_written(program: Program, fix: ChosenFix, writer: Writer) -> str | 
 
 
 def diff_root(files: Sequence[Path], folder: Path) -> Path:
-    """Where the diff's paths begin: the repository's root, or else the folder that was started in,
-    or one that contains all of the files."""
+    """The root of the diff's paths: the repository's root, otherwise the start folder, or one that
+    contains all of the files."""
     folder = folder.resolve()
     start = files[0].parent if files else folder
     repository = next((one for one in (start, *start.parents) if (one / ".git").exists()), None)

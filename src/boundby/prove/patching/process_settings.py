@@ -13,8 +13,8 @@ from boundby.prove.patching.program import Program
 from boundby.prove.patching.source_file import CannotWriteError, SourceFile, Statement
 from boundby.prove.sites import ChosenFix
 
-# Read by libraries that `import torch` loads, or later still. Allocators read theirs before any
-# line of a script runs.
+# Variables that libraries read when `import torch` loads them, or later. Allocators read theirs
+# before any line of a script runs.
 _READ_LATE = ("OMP_", "GOMP_", "KMP_", "PYTORCH_", "CUDA_", "NCCL_", "TORCH")
 _BACKENDS = {"sdpa:flash": "flash", "sdpa:cudnn": "cudnn", "sdpa:efficient": "mem_efficient"}
 
@@ -63,7 +63,7 @@ def insert_below_imports(file: SourceFile, *lines: str) -> None:
 
 
 def require_torch(file: SourceFile) -> None:
-    """Have `torch` bound in a file that is to use it."""
+    """Make sure that a file imports `torch`."""
     missing = torch_import(file)
     if missing:
         imports = list(_top_imports(file))
@@ -146,7 +146,7 @@ def _top_imports(file: SourceFile) -> Iterator[Statement]:
 
 
 def write_no_autocast(program: Program, fix: ChosenFix) -> None:
-    """Switched off on this kind of device: on another, autocast may be what makes it fast."""
+    """Switched off on this kind of device: on another, autocast may make it fast."""
     written = False
     for file, call in program.executed_calls():
         if file.full_name(call.func) not in ("torch.autocast", "torch.amp.autocast", _MODE):

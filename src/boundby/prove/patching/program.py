@@ -1,4 +1,4 @@
-"""The user's files with what the measured run saw in them: where fixes find their places."""
+"""The user's files with what the measured run saw in them: used to find the places of fixes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import libcst as cst
+from libcst import matchers
 
 from boundby.prove.patching.source_file import (
     CannotWriteError,
@@ -33,7 +34,7 @@ class Program:
     def __init__(self, sites: ProgramSites, script: Path) -> None:
         self.sites = sites
         self.files: dict[Path, SourceFile] = {}
-        self.names: dict[Path, Path] = {}  # as the program names them: links are resolved in ours
+        self.names: dict[Path, Path] = {}  # as the program names them: links are resolved here
         self.unreadable: dict[Path, str] = {}
         for name, lines in sites.executed.items():
             path = Path(name).resolve()
@@ -84,7 +85,7 @@ class Program:
     def constructor(self, made: ObjectSite) -> Call:
         """The call that makes an object: by its class's name, or by a variable that holds it."""
         if not made.made:
-            raise CannotWriteError(f"where {made.type_name} is made was not seen")
+            raise CannotWriteError(f"the place where {made.type_name} is made was not seen")
         calls = self.calls_at(made.made[0])
         named = [
             (file, call)
@@ -99,7 +100,7 @@ class Program:
         return found[0]
 
     def bound(self, made: ObjectSite) -> Bound:
-        """The statement that gives an object its name: in the function that makes it, or in one
+        """The statement that assigns an object to a name: in the function that makes it, or in one
         that it is returned to."""
         for site in made.made:
             file = self.file_of(site)
@@ -116,7 +117,7 @@ class Program:
     def _target(
         self, file: SourceFile, statement: cst.SimpleStatementLine, made: ObjectSite
     ) -> str | None:
-        small = statement.body[-1]
+        small = _small_statement(statement, made.type_name)
         if isinstance(small, cst.AnnAssign) and small.value is not None:
             return file.code(small.target)
         if not isinstance(small, cst.Assign):
@@ -168,7 +169,7 @@ class Program:
 
 
 class Reach:
-    """Whether a statement leads to one of some lines, by itself or through functions it calls."""
+    """Whether a statement leads to one of some lines, itself or through functions it calls."""
 
     def __init__(self, program: Program, sites: Iterable[Site]) -> None:
         self._program = program
@@ -190,7 +191,7 @@ class Reach:
         )
 
     def _function(self, name: str) -> bool:
-        """A name that several functions have is followed nowhere: it may be any of them."""
+        """A name of several functions is not followed: it may be any of them."""
         if name not in self._functions:
             self._functions[name] = False
             defined = self._program.functions.get(name, [])
@@ -209,6 +210,15 @@ def _calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
         if isinstance(child, cst.Call):
             yield child
         yield from _calls_in(child)
+
+
+def _small_statement(statement: cst.SimpleStatementLine, type_name: str) -> cst.BaseSmallStatement:
+    """Of the statements in one line, the one that makes an object of this type; else the last."""
+    for small in statement.body:
+        calls = matchers.findall(small, matchers.Call())
+        if any(isinstance(one, cst.Call) and last_name(one.func) == type_name for one in calls):
+            return small
+    return statement.body[-1]
 
 
 def last_name(node: cst.CSTNode) -> str | None:

@@ -1,4 +1,4 @@
-"""One source file as a concrete syntax tree, with edits that are gathered and made at once.
+"""One source file as a concrete syntax tree; edits are collected and applied together.
 
 Everything that is not edited stays as it is, byte for byte: comments, line ends, encoding.
 """
@@ -41,7 +41,7 @@ class SourceFile:
         self._wraps: dict[cst.CSTNode, list[tuple[int, int, str]]] = {}
         self._nodes = list(_walk(self.module))
 
-    # What is there
+    # Reading
 
     def lines_of(self, node: cst.CSTNode) -> range:
         place = self._places[node]
@@ -67,7 +67,7 @@ class SourceFile:
         return (call for call in self.find(cst.Call) if self.ran(call))
 
     def full_name(self, node: cst.CSTNode) -> str:
-        """The name with imports resolved: `torch.optim.AdamW`; empty where it is not a name."""
+        """The name with imports resolved: `torch.optim.AdamW`; empty if it is not a name."""
         found = self._names.get(node)
         names = found() if callable(found) else found
         return min((one.name for one in names or ()), default="")
@@ -97,7 +97,7 @@ class SourceFile:
         return not self._executed.isdisjoint(self.lines_of(node))
 
     def ran_whole(self, statement: cst.CSTNode) -> bool:
-        """Whether all statements in it were executed, as far as they have code to execute."""
+        """Whether all statements in it were executed, except those without code."""
         if isinstance(statement, cst.SimpleStatementLine):
             return self.ran(statement) or all(map(_has_no_code, statement.body))
         own = self._places[statement].start.line
@@ -105,10 +105,10 @@ class SourceFile:
             return False
         return all(self.ran_whole(one) for one in inner_statements(statement))
 
-    # What is to be changed
+    # Editing
 
     def change(self, node: cst.CSTNode, change: Change) -> None:
-        """Replace an executed node by what `change` makes of it."""
+        """Replace an executed node by the result of `change`."""
         if not self.ran(node):
             raise CannotWriteError(
                 f"line {self.lines_of(node).start} of {self.path.name} never ran"
@@ -146,7 +146,7 @@ class SourceFile:
         return [cst.parse_statement(line, config=config) for line in lines]
 
     def snapshot(self) -> Callable[[], None]:
-        """Gives back what takes all later edits away."""
+        """Returns a function that removes all later edits."""
         edits = (self._changes, self._above, self._below, self._wraps)
         kept = [{node: list(found) for node, found in edit.items()} for edit in edits]
 
@@ -158,7 +158,7 @@ class SourceFile:
         return restore
 
     def after(self) -> bytes:
-        """The content with all edits; a `SyntaxError` if they broke it."""
+        """The content with all edits; raises a `SyntaxError` if they broke it."""
         if not (self._changes or self._above or self._below or self._wraps):
             return self.before
         module = self.module.visit(_Editor(self._changes, self._above, self._below, self._wraps))
@@ -220,7 +220,7 @@ class _Editor(cst.CSTTransformer):
 
 
 def _at_top(added: list[Statement], statement: Any, *, is_first: bool) -> list[Any]:
-    """The blank lines above a statement stay above what is inserted there, comments with it."""
+    """Keep the blank lines and comments above a statement above what is inserted there."""
     if not added:
         return [statement]
     comments = [line for line in statement.leading_lines if line.comment is not None]
@@ -230,7 +230,7 @@ def _at_top(added: list[Statement], statement: Any, *, is_first: bool) -> list[A
 
 
 def _under(header: str, statements: Sequence[Any]) -> Statement:
-    """Statements as the body of a `with`; what stands above the first of them stays above it."""
+    """Statements as the body of a `with`; what precedes the first of them stays above it."""
     leading = statements[0].leading_lines
     first = statements[0].with_changes(leading_lines=[])
     block = cst.IndentedBlock(body=[first, *statements[1:]])
@@ -259,7 +259,7 @@ def _body(block: cst.CSTNode) -> list[cst.CSTNode]:
 
 
 def _has_no_code(small: cst.BaseSmallStatement) -> bool:
-    """Statements for which Python makes no code, so that their lines never count as executed."""
+    """Statements without code, so that their lines never count as executed."""
     if isinstance(small, cst.Expr):
         return isinstance(small.value, (cst.BaseString, cst.BaseNumber, cst.Ellipsis))
     if isinstance(small, cst.AnnAssign):

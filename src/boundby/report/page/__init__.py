@@ -1,4 +1,4 @@
-"""One self-contained page: a diagnosis, or a comparison of two, to open, share and believe."""
+"""One self-contained page: a diagnosis, or a comparison of two, to open and share."""
 
 from boundby.report.page.document import comparison_page, diagnosis_page, in_notebook
 

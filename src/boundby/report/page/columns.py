@@ -1,4 +1,4 @@
-"""Rows as columns with one table of strings: a fraction of the size, and quicker to parse."""
+"""Rows as columns with one table of strings: a fraction of the size, and faster to parse."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from boundby.model import Record
-from boundby.model.diagnosis import Slice
+from boundby.model.rows import Slice
 
-# Six digits are more than any measurement here carries.
+# Six digits are more than the precision of any measurement here.
 _DIGITS = 6
 
 
@@ -29,7 +29,7 @@ class Strings:
 
 
 def short(value: Any) -> Any:
-    """A number in as few characters as it needs; containers all through."""
+    """A number with as few characters as it needs; containers recursively."""
     if isinstance(value, float):
         value = float(f"{value:.{_DIGITS}g}")
         return int(value) if value.is_integer() and abs(value) < 1e15 else value
@@ -67,7 +67,7 @@ def lanes(slices: Iterable[Slice], strings: Strings) -> list[dict[str, Any]]:
 def _lane(
     kind: str, number: int, members: list[tuple[int, Slice]], strings: Strings
 ) -> dict[str, Any]:
-    # Longest first among those that start together: the page nests them as they come.
+    # Longest first among those that start together: the page nests them in this order.
     members = sorted(members, key=lambda member: (member[1].start_ns, -member[1].ns))
     starts = [round(piece.start_ns) for _, piece in members]
     ids = [index for index, _ in members]
@@ -96,5 +96,5 @@ def _differences(values: list[int]) -> list[int]:
 
 
 def _packed(values: list[int]) -> list[int] | int:
-    """One number where all are the same."""
+    """One number if all are the same."""
     return values[0] if len(set(values)) == 1 else values

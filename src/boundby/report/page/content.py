@@ -1,4 +1,4 @@
-"""What the page is told: a diagnosis or a comparison as one compact JSON object."""
+"""The content of the page: a diagnosis or a comparison as one compact JSON object."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def comparison_content(comparison: Comparison) -> str:
 
 
 def as_script(told: dict[str, Any]) -> str:
-    """JSON that no text in it can end early, wherever in a page it stands."""
+    """JSON that cannot end its script element early, whatever text is in it."""
     text = msgspec.json.encode(told).decode()
     for character, escape in _NOT_ESCAPED_BY_JSON.items():
         text = text.replace(character, escape)
@@ -56,5 +56,5 @@ def as_script(told: dict[str, Any]) -> str:
 
 
 def _version() -> str:
-    # An import of the package itself would lead past its layers, to torch.
+    # Importing the package itself would import its other layers, and torch.
     return str(sys.modules["boundby"].__version__)

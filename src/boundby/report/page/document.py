@@ -1,4 +1,4 @@
-"""The HTML around the content: one file, no request to anywhere, nothing in it that can be run."""
+"""The HTML around the content: one file, no network requests, no executable content from traces."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def in_notebook(diagnosis: Diagnosis) -> str:
-    """The page inside a frame of its own, where it can touch nothing of the notebook's."""
+    """The page inside its own frame, where it cannot affect the notebook."""
     return _FRAME.format(page=html.escape(diagnosis_page(diagnosis), quote=True))
 
 
 def _document(title: str, content: str, text: str) -> str:
-    """Only this very script and this very style may act: names from a trace never can."""
+    """Only this script and this style may run: names from a trace cannot."""
     script, style = _part("bundle.js"), _part("bundle.css")
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "

@@ -1,12 +1,12 @@
-"""A step replayed: what the host issues, in-order streams, syncs; the time that comes out.
+"""Replays a step: the host's launches, in-order streams, syncs; returns the resulting time.
 
-The host walks through its launches and waits; the device starts each piece of work at the latest
-of: its stream is free, it was issued, what it waits for has ended. Changing durations and
-replaying gives a counterfactual: what the step would take if something cost nothing.
+The host goes through its launches and waits. The device starts each piece of work when its stream
+is free, it was issued, and what it waits for has ended. Changed durations give a counterfactual:
+the step's time if something cost nothing.
 
-Nothing is fitted to the step's wall time. Host times come from the profile, brought down to what
-the host was measured to take, phase by phase, without a profiler. What is left between the
-replayed and the clean wall is the replay's error, and is shown.
+Nothing is fitted to the step's wall time. Host times come from the profile, scaled phase by phase
+to those measured without a profiler. The difference between the replayed and the clean wall is the
+replay's error, and is shown.
 """
 
 from __future__ import annotations

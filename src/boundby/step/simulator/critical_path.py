@@ -1,8 +1,8 @@
 """The critical path: what the end of the step waited for, back to its beginning.
 
 Each moment of the step belongs to one segment: a kernel, the host before a launch, the latency of a
-launch, the gap between kernels of a stream. Where a kernel could have started but for one of them,
-the last of them is on the path. Waits are not segments: what is waited for is.
+launch, the gap between kernels of a stream. Of several conditions that a kernel waited for, the
+last one is on the path. Waits are not segments: what is waited for is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boundby.step.simulator.simulate import steady_turn
 
 
 class PathKind(enum.Enum):
-    """What a segment of the path is, and what its number counts."""
+    """The kind of a segment of the path, and what its number counts."""
 
     KERNEL = enum.auto()  # work
     LATENCY = enum.auto()  # the work that was launched
@@ -35,31 +35,31 @@ class Segment(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A moment on the way back: of work that ends or starts, or the host before it has done
-    action `number`."""
+    """A moment on the way back: the end or the start of work, or the host before action `number` is
+    done."""
 
     at: str
     number: int
 
 
-def critical_path(script: LaunchSequence) -> list[Segment]:
+def critical_path(launches: LaunchSequence) -> list[Segment]:
     """The segments from the step's beginning to its end, in a loop's steady state.
 
     Their times add up to the step's.
     """
-    if not len(script.host_ns):
-        return [Segment(PathKind.END, 0, script.after_ns)] if script.after_ns > 0 else []
-    return _Path(script).segments()
+    if not len(launches.host_ns):
+        return [Segment(PathKind.END, 0, launches.after_ns)] if launches.after_ns > 0 else []
+    return _Path(launches).segments()
 
 
 class _Path:
-    def __init__(self, script: LaunchSequence) -> None:
-        self._script = script
-        self._seen, self._end = steady_turn(script)
+    def __init__(self, launches: LaunchSequence) -> None:
+        self._script = launches
+        self._seen, self._end = steady_turn(launches)
         self._begin = self._seen.device_free
-        self._first = script.first.tolist()
-        self._action = np.repeat(np.arange(len(script.host_ns)), np.diff(script.first)).tolist()
-        self._previous = previous_on_stream(script.stream)
+        self._first = launches.first.tolist()
+        self._action = np.repeat(np.arange(len(launches.host_ns)), np.diff(launches.first)).tolist()
+        self._previous = previous_on_stream(launches.stream)
         self._latest_of = _latest(np.asarray(self._seen.ended))
         self._found: list[Segment] = []
         self._now = self._end
@@ -71,21 +71,21 @@ class _Path:
         return self._found[::-1]
 
     def _spend(self, kind: PathKind, number: int, since: float) -> None:
-        """The time since then, as far as it is in the step, was spent so."""
+        """Attribute the time since then to this segment, as far as it is inside the step."""
         ns = self._now - max(since, self._begin)
         if ns > 0:
             self._found.append(Segment(kind, number, ns))
         self._now = min(self._now, since)
 
     def _last(self) -> _Place | None:
-        seen, script = self._seen, self._script
-        if seen.acted[-1] + script.after_ns >= self._end:
+        seen, launches = self._seen, self._script
+        if seen.acted[-1] + launches.after_ns >= self._end:
             self._spend(PathKind.END, 0, seen.acted[-1])
             return _Place("done", len(seen.acted) - 1)
         return self._latest(len(seen.ended))
 
     def _latest(self, count: int) -> _Place | None:
-        """The end of that of the first `count` pieces of work which ended last."""
+        """The latest end among the first `count` pieces of work."""
         return _Place("ends", self._latest_of[count - 1]) if count else None
 
     def _before(self, place: _Place) -> _Place | None:
@@ -99,10 +99,10 @@ class _Path:
 
     def _before_done(self, action: int) -> _Place | None:
         """An action is done when it was issued, or when what it waits for has ended."""
-        seen, script = self._seen, self._script
+        seen, launches = self._seen, self._script
         if seen.acted[action] <= seen.issued[action]:
             return _Place("issued", action)
-        awaited = int(script.until[action]) if len(script.until) else -1
+        awaited = int(launches.until[action]) if len(launches.until) else -1
         if awaited >= 0:
             return _Place("ends", awaited)
         return self._latest(self._first[action + 1])
@@ -121,7 +121,7 @@ class _Path:
         return _Place("done", action - 1) if action else None
 
     def _before_end(self, work: int) -> _Place | None:
-        """Work ends its time after its start, or with the work before it on its stream."""
+        """Work ends its duration after its start, or with the work before it on its stream."""
         seen, lasts = self._seen, float(self._script.device_ns[work])
         previous = self._previous[work]
         if not lasts or seen.started[work] + lasts < seen.ended[work]:
@@ -130,18 +130,18 @@ class _Path:
         return _Place("starts", work)
 
     def _before_start(self, work: int) -> _Place | None:
-        """Work starts when it was launched, its stream is free and what it waits for has ended:
-        at the last of these."""
-        seen, script = self._seen, self._script
-        launched = seen.launched[work] + script.latency_ns
-        depends = int(script.depends[work])
+        """Work starts when it was launched, its stream is free and what it waits for has ended: at
+        the last of these."""
+        seen, launches = self._seen, self._script
+        launched = seen.launched[work] + launches.latency_ns
+        depends = int(launches.depends[work])
         if depends >= 0 and seen.ended[depends] >= self._now:
             return _Place("ends", depends)
         if launched >= self._now:
             self._spend(PathKind.LATENCY, work, seen.launched[work])
             return _Place("issued", self._action[work])
         previous = self._previous[work]
-        self._spend(PathKind.GAP, work, self._now - script.gap_ns)
+        self._spend(PathKind.GAP, work, self._now - launches.gap_ns)
         return _Place("ends", previous) if previous >= 0 else None
 
 
@@ -153,7 +153,7 @@ def _latest(ended: Floats) -> list[int]:
 
 
 def previous_on_stream(stream: Ints) -> list[int]:
-    """The work before each on its stream; -1 for none."""
+    """The previous operation on each one's stream; -1 for none."""
     before = np.full(len(stream), -1, np.int64)
     for one in np.unique(stream):
         rows = np.flatnonzero(stream == one)

@@ -1,4 +1,4 @@
-"""Host times without the profiler's cost: brought to clean phases, to a wall, or by a factor."""
+"""Scales host times: to clean phases, to a wall time, or by a factor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, Wait
 from boundby.step.simulator.simulate import issue_ns, replay
 from boundby.step.simulator.waits import NOTHING
 
-# By groups of phases: what they took clean, and the factor of their host times, None for unknown.
+# For groups of phases: their clean time, and the factor of their host times, None if unknown.
 Clean = dict[tuple[Phase, ...], float]
 Factors = dict[tuple[Phase, ...], float | None]
 
 _FASTEST, _SLOWEST = 0.02, 3.0
-# The host sets the step's time where it is longer by at least half as much as the host is.
+# The host limits the step if a slower host makes it longer by at least half as much.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
 _LEAST, _MOST = 0.6, 1.6
 _CLOSE = 0.01  # relative tolerance of the bisection
-# Phases of the timeline, and what the clean measurement calls them.
+# Phases of the timeline, and their names in the clean measurement.
 _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
     (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
     (Phase.BACKWARD,): ("backward",),
@@ -31,122 +31,124 @@ _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
 }
 
 
-def with_clean_phases(script: LaunchSequence, clean: dict[str, float]) -> LaunchSequence:
-    """Host times brought to what each phase was measured to take, from an idle device.
+def with_clean_phases(launches: LaunchSequence, clean: dict[str, float]) -> LaunchSequence:
+    """Host times scaled to the measured clean time of each phase, starting with an idle device.
 
-    A phase may wait for the device in the middle, so its time is not simply proportional: the
-    factor is looked for with which the phase, replayed alone, takes as long as measured. A long
-    phase may fill the launch queue, and its time is then the device's: such a phase says nothing
-    of the host, and takes the factor of those that do.
+    A phase may wait for the device in the middle, so its time is not proportional: the factor is
+    found with which the phase, replayed alone, takes as long as measured. A long phase may fill the
+    launch queue, and its time is then the device's: it says nothing about the host, and gets the
+    factor of the other phases.
     """
     clean_ns = {
         phases: sum(clean.get(name, 0.0) for name in names)
         for phases, names in _CLEAN_PHASES.items()
     }
-    factors = _factors(script, clean_ns)
-    usual = _usual_factor(script, factors)
-    script = _with_data(script, clean_ns, factors, usual)
-    by_action, after = np.ones(len(script.host_ns)), script.after_ns
+    factors = _factors(launches, clean_ns)
+    usual = _usual_factor(launches, factors)
+    launches = _with_data(launches, clean_ns, factors, usual)
+    by_action, after = np.ones(len(launches.host_ns)), launches.after_ns
     for phases, factor in factors.items():
         used = usual if factor is None else factor
-        by_action[np.isin(script.phase, phases)] = used
+        by_action[np.isin(launches.phase, phases)] = used
         if Phase.FORWARD in phases:
             after *= used
-    return replace(script, host_ns=script.scaled(by_action), after_ns=after)
+    return replace(launches, host_ns=launches.scaled(by_action), after_ns=after)
 
 
-def _factors(script: LaunchSequence, clean_ns: Clean) -> Factors:
-    """For each phase that was measured the factor of its host times; None where it cannot tell."""
+def _factors(launches: LaunchSequence, clean_ns: Clean) -> Factors:
+    """For each measured phase the factor of its host times; None if it cannot be determined."""
     factors: Factors = {}
     for phases, measured in clean_ns.items():
-        mine = np.isin(script.phase, phases)
+        mine = np.isin(launches.phase, phases)
         if measured and mine.any():
-            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+            alone = _only(launches, mine, keep_after=Phase.FORWARD in phases)
             blocked = issue_ns(with_host(alone, _FASTEST)) > HOST_SCALE_LIMIT.value * measured
             factors[phases] = None if blocked else _factor(alone, measured)
     return factors
 
 
 def _with_data(
-    script: LaunchSequence, clean_ns: Clean, factors: Factors, usual: float
+    launches: LaunchSequence, clean_ns: Clean, factors: Factors, usual: float
 ) -> LaunchSequence:
-    """Waits for data brought down where a profiled phase waited longer than the phase took clean.
+    """Waits for data scaled down if a profiled phase waited longer than the clean phase took.
 
-    Batches come unevenly, and a profiled step may have met a late one.
+    Batches arrive irregularly, and a profiled step may have met a late one.
     """
-    if not script.data_ns.any():
-        return script
+    if not launches.data_ns.any():
+        return launches
     for phases in (phases for phases, factor in factors.items() if factor is None):
-        mine = np.isin(script.phase, phases)
-        alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+        mine = np.isin(launches.phase, phases)
+        alone = _only(launches, mine, keep_after=Phase.FORWARD in phases)
 
         def takes(part: float, alone: LaunchSequence = alone) -> float:
             return issue_ns(with_host(_waiting(alone, part), usual))
 
         if takes(1.0) > clean_ns[phases]:
             part = _search(takes, clean_ns[phases], slowest=1.0)
-            script = _waiting(script, np.where(mine, part, 1.0))
-    return script
+            launches = _waiting(launches, np.where(mine, part, 1.0))
+    return launches
 
 
-def _waiting(script: LaunchSequence, part: float | Floats) -> LaunchSequence:
+def _waiting(launches: LaunchSequence, part: float | Floats) -> LaunchSequence:
     """The same step with only a part of each wait for data."""
-    held = np.minimum(script.data_ns, script.host_ns)
-    return replace(script, host_ns=script.host_ns - (1 - part) * held, data_ns=part * held)
+    held = np.minimum(launches.data_ns, launches.host_ns)
+    return replace(launches, host_ns=launches.host_ns - (1 - part) * held, data_ns=part * held)
 
 
-def _usual_factor(script: LaunchSequence, factors: dict[tuple[Phase, ...], float | None]) -> float:
-    """What the profiler's host times come down to, over the phases that tell."""
+def _usual_factor(
+    launches: LaunchSequence, factors: dict[tuple[Phase, ...], float | None]
+) -> float:
+    """The usual factor over the phases for which it is known."""
     before = after = 0.0
     for phases, factor in factors.items():
         if factor is not None:
-            host = float(script.host_ns[np.isin(script.phase, phases)].sum())
+            host = float(launches.host_ns[np.isin(launches.phase, phases)].sum())
             before += host
             after += host * factor
     return after / before if before else 1.0
 
 
-def with_host(script: LaunchSequence, factor: float) -> LaunchSequence:
-    """The same step with all host times longer or shorter."""
-    return replace(script, host_ns=script.scaled(factor), after_ns=script.after_ns * factor)
+def with_host(launches: LaunchSequence, factor: float) -> LaunchSequence:
+    """The same step with all host times scaled by a factor."""
+    return replace(launches, host_ns=launches.scaled(factor), after_ns=launches.after_ns * factor)
 
 
-def with_wall(script: LaunchSequence, wall_ns: float) -> LaunchSequence:
-    """Host times brought down so that the step takes a given time.
+def with_wall(launches: LaunchSequence, wall_ns: float) -> LaunchSequence:
+    """Host times scaled down so that the step takes a given time.
 
-    For traces alone, where nothing else is known of the host without a profiler: what a replay
-    of this says of its own step is empty, what it says of a changed one is not.
+    For traces, where nothing else is known about the host without a profiler. Its replay of the
+    unchanged step confirms nothing; its replay of an edited step is a prediction.
     """
-    factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
-    return with_host(script, factor)
+    factor = _search(lambda tried: replay(with_host(launches, tried)), wall_ns)
+    return with_host(launches, factor)
 
 
-def explaining_host(script: LaunchSequence, wall_ns: float) -> float | None:
+def explaining_host(launches: LaunchSequence, wall_ns: float) -> float | None:
     """The factor of all host times with which the step takes as long as it did.
 
-    The host was timed in other steps than those that were, and its pace may have been another.
-    None where the host does not set the step's time, or would have to be quite another host.
+    The host was timed in other steps, in which its speed may have been different. None if the host
+    does not limit the step, or would have to be much faster or slower.
     """
-    factor, takes = 1.0, replay(script)
+    factor, takes = 1.0, replay(launches)
     for _ in range(3):
-        nudged = replay(with_host(script, factor * _NUDGE))
+        nudged = replay(with_host(launches, factor * _NUDGE))
         share = (nudged / takes - 1) / (_NUDGE - 1)
         if share < _HOST_BOUND:
             return None
         factor *= 1 + (wall_ns / takes - 1) / share
         if not _LEAST < factor < _MOST:
             return None
-        takes = replay(with_host(script, factor))
+        takes = replay(with_host(launches, factor))
         if abs(takes / wall_ns - 1) < _CLOSE:
-            # A faster host that explains it as well leaves it to the device.
-            relieved = replay(with_host(script, factor / _NUDGE))
+            # If a faster host gives the same time, the device limits the step.
+            relieved = replay(with_host(launches, factor / _NUDGE))
             return factor if 1 - relieved / takes > _HOST_BOUND * (1 - 1 / _NUDGE) else None
     return None
 
 
-def _factor(script: LaunchSequence, measured: float) -> float:
-    """A phase takes longer the longer its host times are."""
-    return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
+def _factor(launches: LaunchSequence, measured: float) -> float:
+    """The factor with which a phase takes this long; longer host times make it longer."""
+    return _search(lambda tried: issue_ns(with_host(launches, tried)), measured)
 
 
 def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = _SLOWEST) -> float:
@@ -162,34 +164,34 @@ def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = 
 
 
 def _only(
-    script: LaunchSequence, mine: npt.NDArray[np.bool_], *, keep_after: bool
+    launches: LaunchSequence, mine: npt.NDArray[np.bool_], *, keep_after: bool
 ) -> LaunchSequence:
     """The actions of one phase, with the device work that they issue."""
     actions = np.flatnonzero(mine)
-    counts = np.diff(script.first)[actions]
+    counts = np.diff(launches.first)[actions]
     kept = np.concatenate(
-        [np.arange(script.first[a], script.first[a + 1]) for a in actions] or [np.empty(0, int)]
+        [np.arange(launches.first[a], launches.first[a + 1]) for a in actions] or [np.empty(0, int)]
     ).astype(np.int64)
-    wait, until = script.wait[actions], script.until
+    wait, until = launches.wait[actions], launches.until
     if len(until):
-        placed = np.full(len(script.device_ns) + 1, NOTHING, np.int64)
+        placed = np.full(len(launches.device_ns) + 1, NOTHING, np.int64)
         placed[kept] = np.arange(len(kept))
         until = until[actions]
         until = np.where(until >= 0, placed[until], until)
-        # What another phase issued has ended: each begins with an idle device.
+        # Work that another phase issued has ended: each phase begins with an idle device.
         wait = np.where(until == NOTHING, np.int8(Wait.NOTHING), wait)
     return replace(
-        script,
-        host_ns=script.host_ns[actions],
-        data_ns=script.data_ns[actions] if len(script.data_ns) else script.data_ns,
+        launches,
+        host_ns=launches.host_ns[actions],
+        data_ns=launches.data_ns[actions] if len(launches.data_ns) else launches.data_ns,
         wait=wait,
         until=until,
-        phase=script.phase[actions],
+        phase=launches.phase[actions],
         first=np.concatenate([[0], np.cumsum(counts)]),
-        after_ns=script.after_ns if keep_after else 0.0,
-        device_ns=script.device_ns[kept],
-        stream=script.stream[kept],
+        after_ns=launches.after_ns if keep_after else 0.0,
+        device_ns=launches.device_ns[kept],
+        stream=launches.stream[kept],
         depends=np.full(len(kept), -1, np.int64),
-        order=script.order[kept],
-        rows=script.rows[actions] if len(script.rows) else script.rows,
+        order=launches.order[kept],
+        rows=launches.rows[actions] if len(launches.rows) else launches.rows,
     )

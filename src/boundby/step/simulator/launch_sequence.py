@@ -1,4 +1,4 @@
-"""A step as replay needs it: what the host does in order, and the device work it issues."""
+"""What a replay needs of a step: the host's actions in order, and the device work they issue."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Wait(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSequence:
-    """A step as replay needs it: host actions in order, and device work in order of issue.
+    """Host actions in order, and device work in order of issue.
 
-    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
-    it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
-    is the host time behind the last action. `depends[k]` is earlier work on another stream that
-    work k waits for, -1 for none. `until[i]` is the work that a waiting host waits for,
-    -1 (or no array at all) for all of it. `rows[i]` is action i's row among the host's events.
-    `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: no faster framework, and
-    no missing profiler, makes that shorter.
+    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work it
+    issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after` is
+    the host time behind the last action. `depends[k]` is earlier work on another stream that work k
+    waits for, -1 for none. `until[i]` is the work that a waiting host waits for, -1 (or no array at
+    all) for all of it. `rows[i]` is action i's row among the host's events. `data_ns[i]` is the
+    part of `host_ns[i]` that waits for the next batch: it depends neither on the framework nor on
+    the profiler.
     """
 
     host_ns: Floats
@@ -61,7 +61,7 @@ class LaunchSequence:
 
     @classmethod
     def empty(cls) -> LaunchSequence:
-        """Of a step that issues nothing to a device."""
+        """The sequence of a step that issues nothing to a device."""
         none, nothing = np.empty(0, np.int64), np.empty(0)
         return cls(
             host_ns=nothing,
@@ -79,20 +79,20 @@ class LaunchSequence:
 
     @property
     def held_ns(self) -> Floats:
-        """Of the host time before each action, the waiting for data."""
+        """The waits for data in the host time before each action."""
         data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
         return np.minimum(data, self.host_ns)
 
     def scaled(self, factor: float | Floats) -> Floats:
-        """Host times longer or shorter, but for the waiting for data."""
+        """Host times scaled, except the waits for data."""
         held = self.held_ns
         return held + (self.host_ns - held) * factor
 
 
 def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) -> LaunchSequence:
-    """The host's launches and syncs of a timeline, with the time it spent between them.
+    """The host's launches and syncs of a timeline, with the host time between them.
 
-    Time spent waiting inside a sync is not host time: it comes out of the replay again.
+    Time spent waiting inside a sync is not host time: the replay computes it.
     """
     host, device = timeline.host, timeline.device
     order = np.lexsort((device.start_ns, issued_ns(timeline)))
@@ -105,13 +105,13 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
     rows, ends = rows[by_end], ends[by_end]
     stands = Coverage(waits.start_ns, waits.until_ns - waits.start_ns)
     start = min(timeline.start_ns, int(host.start_ns.min()) if len(host) else 0)
-    # Several threads may act at once; what counts is when the next action is done.
+    # Several threads may act at once; the time until the next action is done counts.
     edges = np.concatenate([[start], ends]).astype(np.int64)
     host_ns = np.diff(edges) - stands.between(edges[:-1], edges[1:])
     position = np.full(len(host) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     action = position[launches]
-    # Work whose launch is not in the trace is issued with what came before it.
+    # Work whose launch is not in the trace is issued with the work before it.
     action = np.maximum.accumulate(np.where(action < 0, 0, action)) if len(action) else action
     arranged = np.argsort(action, kind="stable")
     order, action = order[arranged], action[arranged]
@@ -144,7 +144,8 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
 
 
 def _gap(timeline: Timeline, known_ns: float | None) -> float:
-    """Between kernels of a backlogged stream. Where most are of graphs: what is seen in these."""
+    """The gap between kernels of a busy stream; between those of graphs, if most kernels are in
+    graphs."""
     device = timeline.device
     inside = device.graph[1:] & (device.launch[1:] == device.launch[:-1])
     inside &= (device.launch[1:] >= 0) & (device.stream[1:] == device.stream[:-1])
@@ -176,7 +177,7 @@ def _latency(timeline: Timeline) -> float:
 
 
 def _inline(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Work of a CPU's programs that ran before the call that asked for it returned."""
+    """Work of a CPU's programs that ran before the call that issued it returned."""
     device, host = timeline.device, timeline.host
     if timeline.device_kind != "cpu" or not len(host):
         return np.zeros(len(device), np.bool_)
@@ -193,9 +194,9 @@ def host_end(timeline: Timeline) -> int:
 
 
 def _data_before(timeline: Timeline, edges: Ints) -> Floats:
-    """How much of the time between consecutive actions went into waiting for the next batch.
+    """The part of the time between consecutive actions that waits for the next batch.
 
-    Loaders may nest, and stand on several threads: no moment is waited for twice.
+    Loaders may nest and run on several threads: no moment is counted twice.
     """
     host = timeline.host
     waiting = host.kind == HostKind.DATA
@@ -204,7 +205,7 @@ def _data_before(timeline: Timeline, edges: Ints) -> Floats:
 
 
 def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
-    """Phases as the clean measurement cuts them: gradients are zeroed outside the optimizer's."""
+    """Phases as in the clean measurement: zeroing gradients is outside of the optimizer."""
     host = timeline.host
     phase = host.phase[rows].copy()
     zeroing = np.array(["zero_grad" in name for name in timeline.names] or [False])

@@ -1,12 +1,12 @@
-"""The walk of `simulate.py` in numpy, for sequences with long stretches between the host's waits.
+"""The simulation in numpy, for sequences with many launches between the host's waits.
 
-Within a stretch both clocks are maxima of sums: the host is done with launch i when it has spent
-its own time up to there, or as soon as the full queue lets it go on; work i ends after the work
-ahead of it on its stream, or after its own launch. Such a recurrence, `x[i] = max(x[i-1] + a[i],
+Between two waits both clocks are maxima of sums: the host is done with launch i when it has spent
+its own time up to there, or as soon as the full queue lets it continue; work i ends after the
+previous work on its stream, or after its own launch. Such a recurrence, `x[i] = max(x[i-1] + a[i],
 b[i])`, is `cumsum(a) + maximum.accumulate(b - cumsum(a))`.
 
-A stretch ends at a wait, and after as much work as the queue holds: the starts that the host waits
-for are then those of earlier stretches.
+A segment ends at a wait, and after as much work as the queue holds: the starts that the host waits
+for then belong to earlier segments.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from boundby.model import Ints
 from boundby.step.simulator.launch_sequence import Floats, LaunchSequence
 from boundby.step.simulator.waits import EVERYTHING
 
-# Below so many pieces of work a stretch and stream, the plain loop is as fast: numpy's calls for
-# one take some 60 us, the loop 0.25 us a piece.
+# With less work per segment and stream, the plain loop is as fast: numpy's calls for one take about
+# 60 us, the loop 0.25 us per piece of work.
 _WORTHWHILE = 250
 
 
 class _Stretch(NamedTuple):
     first: int
     last: int
-    host_ns: Floats  # from the stretch's beginning until each launch is issued
+    host_ns: Floats  # from the segment's beginning until each launch is issued
     rest_ns: float  # from the last launch to the wait
     waits: bool
     until: int
@@ -35,19 +35,20 @@ class _Stretch(NamedTuple):
 
 
 class Segments:
-    """A sequence cut into stretches; `turn` walks through all of them once."""
+    """A sequence cut into segments; `turn` goes through all of them once."""
 
     def __init__(self, launches: LaunchSequence, queue: int) -> None:
         self._launches, self._queue = launches, queue
         self._runs = launches.device_ns > 0
-        # Kernels of a graph may overlap; none ends before the one ahead of it.
+        # Kernels of a graph may overlap; none ends before the previous one.
         longer = np.maximum(0.0, launches.gap_ns + launches.device_ns)
         self._adds = np.where(self._runs, longer, 0.0)
         self._stretches = self._cut()
 
     @classmethod
     def of(cls, launches: LaunchSequence, queue: int) -> Segments | None:
-        """None where the plain loop is faster, or streams wait for each other."""
+        """The segments of a sequence; None if the plain loop is faster, or streams wait for each
+        other."""
         work = len(launches.device_ns)
         waits = int((launches.wait != 0).sum())
         streams = int(launches.stream.max(initial=0)) + 1
@@ -57,7 +58,8 @@ class Segments:
         return cls(launches, queue)
 
     def turn(self, free: list[float], clock: float) -> float:
-        """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
+        """One iteration: returns the host's clock after it and updates the streams' ends in
+        `free`."""
         count = len(self._runs)
         started, ended = np.zeros(count), np.zeros(count)
         for one in self._stretches:
@@ -75,7 +77,7 @@ class Segments:
         return clock + self._launches.after_ns
 
     def _issued(self, one: _Stretch, clock: float, started: Floats) -> Floats:
-        """When each launch of a stretch is issued; a full queue holds the host."""
+        """When each launch of a segment is issued; a full queue blocks the host."""
         clocks = clock + one.host_ns
         first = max(one.first, self._queue)
         if first < one.last:
@@ -89,7 +91,8 @@ class Segments:
     def _execute(
         self, rows: Ints | slice, issued: Floats, free_ns: float, started: Floats, ended: Floats
     ) -> float:
-        """Execute a stretch's work of one stream, which is free from `free_ns` on; when it ends."""
+        """Execute a segment's work of one stream, which is free from `free_ns` on; return when it
+        ends."""
         launches, runs = self._launches, self._runs[rows]
         earliest = issued + launches.latency_ns
         total = np.cumsum(self._adds[rows])

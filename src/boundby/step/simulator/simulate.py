@@ -1,4 +1,4 @@
-"""The walk through a step: the host's clock, the streams' ends, the period of a loop of it."""
+"""The simulation of a step: the host's clock, the streams' ends, the period of a loop of it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_
 from boundby.step.simulator.segments import Segments
 from boundby.step.simulator.waits import EVERYTHING
 
-# The device reaches a steady state in its second turn: the third minus the second is the period.
+# The device reaches a steady state in its second iteration: the third minus the second is the
+# period.
 _TURNS = 3
 
 
-def replay(script: LaunchSequence) -> float:
+def replay(launches: LaunchSequence) -> float:
     """The step's period in ns, in the steady state of a loop."""
-    if not len(script.host_ns):
-        return script.after_ns
-    turn = _turn_of(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    if not len(launches.host_ns):
+        return launches.after_ns
+    turn = _turn_of(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = turn(free, 0.0)
-    # Where the host catches up with the device, every turn is as the first, from an idle device.
-    latency = script.latency_ns
-    if script.gap_ns <= latency and max(free, default=0.0) + script.gap_ns <= clock + latency:
+    # If the host waits until the device is idle, every iteration is like the first.
+    latency = launches.latency_ns
+    if launches.gap_ns <= latency and max(free, default=0.0) + launches.gap_ns <= clock + latency:
         return clock
     ends = []
     for _ in range(_TURNS - 1):
@@ -38,28 +39,28 @@ def replay(script: LaunchSequence) -> float:
     return float(ends[-1] - ends[-2])
 
 
-def simulated_timeline(timeline: Timeline, script: LaunchSequence) -> Timeline:
-    """The same events at the times at which the replay has them happen, in a loop's steady state.
+def simulated_timeline(timeline: Timeline, launches: LaunchSequence) -> Timeline:
+    """The same events at their simulated times, in a loop's steady state.
 
     The step lasts from the end of the previous one's device work to the end of its own. Host events
     move with the launches and syncs around them.
     """
-    lists = _lists(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    lists = _lists(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = _walk(lists, free, 0.0)
     seen = Seen(began=clock, device_free=max(free, default=clock))
     _walk(lists, free, clock, seen)
     host, device = timeline.host, timeline.device
     moved = np.empty(len(device), np.int64)
-    moved[script.order] = np.asarray(seen.started)
-    starts, ends = _moved_host(timeline, script, seen)
+    moved[launches.order] = np.asarray(seen.started)
+    starts, ends = _moved_host(timeline, launches, seen)
     return msgspec.structs.replace(
         timeline,
         start_ns=int(seen.device_free),
         end_ns=int(max(free, default=clock)),
         host=msgspec.structs.replace(host, start_ns=starts, duration_ns=ends - starts),
         device=msgspec.structs.replace(
-            device, start_ns=moved, duration_ns=_in_order(script.device_ns, script.order)
+            device, start_ns=moved, duration_ns=_in_order(launches.device_ns, launches.order)
         ),
     )
 
@@ -70,19 +71,21 @@ def _in_order(values: Floats, order: Ints) -> Ints:
     return placed
 
 
-def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
-    """Host times between two actions stretch as the time between those does."""
+def _moved_host(timeline: Timeline, launches: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
+    """Host times between two actions stretch with the time between those."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min(initial=timeline.start_ns)))
-    ends = (host.start_ns + host.duration_ns)[script.rows].astype(np.float64)
+    ends = (host.start_ns + host.duration_ns)[launches.rows].astype(np.float64)
     # A sync begins when its host time is spent, and ends when the device has caught up.
-    waits = script.wait != 0
-    begins = host.start_ns[script.rows].astype(np.float64)[waits]
+    waits = launches.wait != 0
+    begins = host.start_ns[launches.rows].astype(np.float64)[waits]
     profiled = np.concatenate([[first], ends, begins])
     replayed = np.concatenate([[seen.began], seen.acted, np.asarray(seen.issued)[waits]])
     last = float(host_end(timeline))
     profiled = np.append(profiled, last + 1)
-    replayed = np.append(replayed, (seen.acted[-1] if seen.acted else seen.began) + script.after_ns)
+    replayed = np.append(
+        replayed, (seen.acted[-1] if seen.acted else seen.began) + launches.after_ns
+    )
     order = np.lexsort((replayed, profiled))
     profiled, replayed = profiled[order], np.maximum.accumulate(replayed[order])
     stops = host.start_ns + host.duration_ns
@@ -93,24 +96,26 @@ def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple
     return moved[0], moved[1]
 
 
-def issue_ns(script: LaunchSequence) -> float:
-    """How long the host takes to issue the step once, from an idle device, its waits included."""
-    return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
+def issue_ns(launches: LaunchSequence) -> float:
+    """The host's time to issue the step once, from an idle device, its waits included."""
+    return _walk(_lists(launches), [0.0] * (int(launches.stream.max(initial=-1)) + 1), 0.0)
 
 
-def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
-    """What walks through the sequence once: in numpy, or in a plain loop where that is faster."""
-    segments = Segments.of(script, LAUNCH_QUEUE.value)
-    return segments.turn if segments is not None else partial(_walk, _lists(script))
+def _turn_of(launches: LaunchSequence) -> Callable[[list[float], float], float]:
+    """The function that simulates the sequence once: in numpy, or a plain loop if that is
+    faster."""
+    segments = Segments.of(launches, LAUNCH_QUEUE.value)
+    return segments.turn if segments is not None else partial(_walk, _lists(launches))
 
 
-def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
-    """What happened when in a turn of the steady state, and when its last work or call ended.
+def steady_turn(launches: LaunchSequence) -> tuple[Seen, float]:
+    """The times of all events in one iteration of the steady state, and when its last work or call
+    ended.
 
-    The turn begins when everything of the previous one has ended, at `device_free`.
+    The iteration begins when everything of the previous one has ended, at `device_free`.
     """
-    lists = _lists(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    lists = _lists(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = 0.0
     for _ in range(_TURNS - 1):
         clock = _walk(lists, free, clock)
@@ -121,8 +126,8 @@ def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
 
 @dataclass(slots=True)
 class Seen:
-    """When things happened in one turn: work was launched, started and ended, actions were issued
-    and done."""
+    """Times of one iteration: when work was launched, started and ended, and when actions were
+    issued and done."""
 
     began: float
     device_free: float
@@ -134,7 +139,7 @@ class Seen:
 
 
 class _Lists(NamedTuple):
-    """A script as plain lists: a loop over these is fastest."""
+    """A launch sequence as plain lists, over which a loop is fastest."""
 
     host: list[float]
     wait: list[int]
@@ -148,26 +153,26 @@ class _Lists(NamedTuple):
     gap: float
 
 
-def _lists(script: LaunchSequence) -> _Lists:
-    waits_elsewhere = bool((script.depends >= 0).any())
+def _lists(launches: LaunchSequence) -> _Lists:
+    waits_elsewhere = bool((launches.depends >= 0).any())
     return _Lists(
-        host=script.host_ns.tolist(),
-        wait=script.wait.tolist(),
+        host=launches.host_ns.tolist(),
+        wait=launches.wait.tolist(),
         until=(
-            script.until if len(script.until) else np.full(len(script.wait), EVERYTHING)
+            launches.until if len(launches.until) else np.full(len(launches.wait), EVERYTHING)
         ).tolist(),
-        counts=np.diff(script.first).tolist(),
-        device=script.device_ns.tolist(),
-        stream=script.stream.tolist(),
-        depends=script.depends.tolist() if waits_elsewhere else None,
-        after=script.after_ns,
-        latency=script.latency_ns,
-        gap=script.gap_ns,
+        counts=np.diff(launches.first).tolist(),
+        device=launches.device_ns.tolist(),
+        stream=launches.stream.tolist(),
+        depends=launches.depends.tolist() if waits_elsewhere else None,
+        after=launches.after_ns,
+        latency=launches.latency_ns,
+        gap=launches.gap_ns,
     )
 
 
 def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = None) -> float:
-    """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
+    """One iteration: returns the host's clock after it and updates the streams' ends in `free`."""
     host, wait, until, counts, device, streams, depends, after, latency, gap = lists
     queue = LAUNCH_QUEUE.value
     ended = [0.0] * len(device)
@@ -183,7 +188,7 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = No
             stream = streams[work]
             duration = device[work]
             if not duration:
-                # Imagined away: neither launched nor in anybody's way.
+                # Removed by an edit: neither launched nor executed.
                 ended[work] = started[work] = free[stream]
                 continue
             start = free[stream] + gap
@@ -193,7 +198,7 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = No
                 start = max(start, ended[depends[work]])
             started[work] = start
             end = start + duration
-            # Kernels of a graph may overlap; none ends before the one ahead of it.
+            # Kernels of a graph may overlap; none ends before the previous one.
             free[stream] = ended[work] = end if end > free[stream] else free[stream]
         work += count > 0
         if seen is not None:

@@ -10,24 +10,24 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence
 from boundby.step.simulator.simulate import replay, steady_turn
 
 
-def slack(script: LaunchSequence) -> Floats:
+def slack(launches: LaunchSequence) -> Floats:
     """For each piece of work, in order of issue, at least so much; of a loop's steady state.
 
     Back from the step's end: the latest end of each piece of work that moves neither the next on
     its stream, nor what depends on it, nor the host where that waits for it.
     """
-    work = len(script.device_ns)
-    if not work or not len(script.host_ns):
+    work = len(launches.device_ns)
+    if not work or not len(launches.host_ns):
         return np.zeros(work)
-    seen, end = steady_turn(script)
-    device, gap = script.device_ns.tolist(), script.gap_ns
-    first, depends = script.first.tolist(), script.depends.tolist()
-    until = script.until.tolist() if len(script.until) else [-1] * len(script.wait)
-    previous = previous_on_stream(script.stream)
-    latest = _before_next_step(script, seen.started, replay(script), end)
-    everything, host = end, end - script.after_ns
-    for action in range(len(script.host_ns) - 1, -1, -1):
-        if script.wait[action]:
+    seen, end = steady_turn(launches)
+    device, gap = launches.device_ns.tolist(), launches.gap_ns
+    first, depends = launches.first.tolist(), launches.depends.tolist()
+    until = launches.until.tolist() if len(launches.until) else [-1] * len(launches.wait)
+    previous = previous_on_stream(launches.stream)
+    latest = _before_next_step(launches, seen.started, replay(launches), end)
+    everything, host = end, end - launches.after_ns
+    for action in range(len(launches.host_ns) - 1, -1, -1):
+        if launches.wait[action]:
             if until[action] >= 0:
                 latest[until[action]] = min(latest[until[action]], host)
             else:
@@ -39,23 +39,23 @@ def slack(script: LaunchSequence) -> Floats:
                 latest[before] = min(latest[before], start - gap)
             if (needed := depends[number]) >= 0:
                 latest[needed] = min(latest[needed], start)
-            host = min(host, start - script.latency_ns)
+            host = min(host, start - launches.latency_ns)
             if (made_room := int(number - LAUNCH_QUEUE.value)) >= 0:
-                start_at_most = start - script.latency_ns
+                start_at_most = start - launches.latency_ns
                 latest[made_room] = min(latest[made_room], start_at_most + device[made_room])
-        host -= float(script.host_ns[action])
+        host -= float(launches.host_ns[action])
     spare: Floats = np.clip(np.array(latest) - np.asarray(seen.ended), 0.0, None)
     return spare
 
 
 def _before_next_step(
-    script: LaunchSequence, started: list[float], period: float, end: float
+    launches: LaunchSequence, started: list[float], period: float, end: float
 ) -> list[float]:
     """The latest end of each piece of work that leaves its stream free for the next step."""
     latest = np.full(len(started), end)
-    for stream in np.unique(script.stream):
-        numbers = np.flatnonzero(script.stream == stream)
-        free = started[int(numbers[0])] + period - script.gap_ns
+    for stream in np.unique(launches.stream):
+        numbers = np.flatnonzero(launches.stream == stream)
+        free = started[int(numbers[0])] + period - launches.gap_ns
         latest[numbers] = np.minimum(latest[numbers], free)
     found: list[float] = latest.tolist()
     return found

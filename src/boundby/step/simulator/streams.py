@@ -1,4 +1,4 @@
-"""What work on one stream waits for on another: traces name no event edges."""
+"""Dependencies between streams: traces do not contain the events that create them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from boundby.step.simulator.waits import issued_ns
 
 
 def dependencies(timeline: Timeline, order: Ints) -> Ints:
-    """For each piece of work, in order of issue, one on another stream that it waits for, or -1."""
+    """For each piece of work, in order of issue, the one on another stream that it waits for, or
+    -1."""
     if len(np.unique(timeline.device.stream)) < 2:
         return np.full(len(order), -1, np.int64)
     seen = _seen(timeline, order)
@@ -18,8 +19,8 @@ def dependencies(timeline: Timeline, order: Ints) -> Ints:
 
 
 def _seen(timeline: Timeline, order: Ints) -> Ints:
-    """The observed order stands in: work that was issued long before it started, on a stream that
-    was free, started when the last work elsewhere ended."""
+    """Dependencies from the observed order: work that was issued long before it started, on a free
+    stream, started when the last work elsewhere ended."""
     device = timeline.device
     stream = device.stream[order]
     depends = np.full(len(order), -1, np.int64)
@@ -40,15 +41,16 @@ def _seen(timeline: Timeline, order: Ints) -> Ints:
 
 
 def _within_operators(timeline: Timeline, order: Ints) -> Ints:
-    """An operator whose library spreads it over several streams begins after what was issued
-    before it, and what is issued next on that stream begins after it.
+    """An operator whose library uses several streams begins after the work issued before it, and
+    the next work issued on its stream begins after it.
 
-    A host that is slow enough hides this: every stream is idle whenever something is launched.
+    The observed order does not show this if the host is slow: every stream is then idle at each
+    launch.
     """
     device = timeline.device
     depends = np.full(len(order), -1, np.int64)
     stream = device.stream[order].astype(np.int64)
-    # A collective is meant to run beside what follows it.
+    # A collective is meant to overlap with what follows it.
     operator = np.where(device.kind == DeviceKind.COLLECTIVE, -1, device.op)[order]
     duration = device.duration_ns[order]
     grouped = np.argsort(operator, kind="stable")
@@ -62,7 +64,7 @@ def _within_operators(timeline: Timeline, order: Ints) -> Ints:
         streams, first, which = np.unique(stream[theirs], return_index=True, return_inverse=True)
         home = stream[before]
         depends[theirs[first[streams != home]]] = before
-        # Of all its streams the one that takes longest: how they wait for each other is not known.
+        # Of its streams the one that takes longest: how they wait for each other is unknown.
         longest = streams[np.argmax(np.bincount(which, weights=duration[theirs]))]
         after = last + 1
         while after < len(order) and stream[after] != home:

@@ -1,8 +1,8 @@
-"""Where the host stands and waits for the device, and for which work.
+"""Where the host waits for the device, and for which work.
 
-Traces say neither which stream a sync waits for nor whether the step waits for the thread that is
-in it. Both show in what went on meanwhile: a sync that returned while work was running did not wait
-for that work, and a thread that goes on issuing does not stand in another's sync.
+Traces say neither which stream a sync waits for nor whether the step waits for the sync's thread.
+Both follow from what else happened: a sync that returned while work was running did not wait for
+that work, and a thread that continues to issue does not wait in another thread's sync.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from boundby.model.assumptions.device import SHORT_WAKE_NS, SYNC_RETURN_NS
 
 Mask = npt.NDArray[np.bool_]
 
-# Instead of a piece of work: all that was issued so far, or none of it.
+# Instead of a piece of work: everything issued so far, or nothing.
 EVERYTHING, NOTHING = -1, -2
 _WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The syncs in which the step stands, in order of rows.
+    """The syncs that the step waits in, in order of rows.
 
     `event[i]` is the device event that sync i waits for, or `EVERYTHING`, or `NOTHING`; it waits
     from `start_ns[i]` until `until_ns[i]`.
@@ -54,7 +54,7 @@ def waits_of(timeline: Timeline) -> Waits:
 
 
 def issued_ns(timeline: Timeline) -> Ints:
-    """When each device event's launch call returned; its own start where the call is unknown."""
+    """When each device event's launch call returned; its own start if the call is unknown."""
     host, device = timeline.host, timeline.device
     known = device.launch >= 0
     issued = device.start_ns.copy()
@@ -63,10 +63,10 @@ def issued_ns(timeline: Timeline) -> Ints:
 
 
 def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
-    """Which syncs are not on a thread beside which a busier one goes on.
+    """Which syncs stop the step: those without a busier thread that continues beside them.
 
-    Backward has a thread of its own, and the thread that started it begins nothing meanwhile: a
-    sync of either stops the step.
+    Backward has its own thread, and the thread that started it does nothing meanwhile: a sync of
+    either stops the step.
     """
     host = timeline.host
     launches = np.unique(timeline.device.launch[timeline.device.launch >= 0])
@@ -82,7 +82,7 @@ def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
         ends = begins + host.duration_ns[syncs[mine]]
         begun = np.sort(host.start_ns[np.isin(host.thread, busier)])
         awake = np.searchsorted(begun, ends) > np.searchsorted(begun, begins)
-        # What was launched before and after, where there is too little time to see more.
+        # What was launched before and after, if the time is too short to see more.
         others = np.concatenate([[True], np.isin(host.thread[launches], busier), [True]])
         at = host.start_ns[launches]
         between = others[np.searchsorted(at, begins)] & others[np.searchsorted(at, ends) + 1]
@@ -93,8 +93,8 @@ def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
 def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
     """What each sync waits for.
 
-    A copy that blocks waits for itself. Others wait for everything, unless work that was there when
-    they began was running still when they returned: then for what ended last in between.
+    A blocking copy waits for itself. Others wait for everything, unless work issued before them was
+    still running when they returned: then for what ended last in between.
     """
     device = timeline.device
     ends, issued = device.start_ns + device.duration_ns, issued_ns(timeline)
@@ -115,12 +115,12 @@ def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
     position[rows] = np.arange(len(rows))
     itself = position[device.launch]
     in_order = np.flatnonzero(itself >= 0)[np.argsort(ends[itself >= 0], kind="stable")]
-    event[itself[in_order]] = in_order  # of several the last stays
+    event[itself[in_order]] = in_order  # of several the last one stays
     return event
 
 
 def _latest(issued: Ints, ends: Ints, at: Ints, otherwise: Ints) -> Ints:
-    """When the last of all the work ends that was issued by then."""
+    """The latest end of the work issued by then."""
     order = np.argsort(issued, kind="stable")
     latest = np.maximum.accumulate(ends[order])
     found = np.searchsorted(issued[order], at, side="right") - 1

@@ -26,12 +26,12 @@ class Call:
     weights: int
     parent: Call | None
     roots: set[int] = field(default_factory=set)  # the nodes of its results
-    inner: set[int] = field(default_factory=set)  # and those of the calls inside it
+    inner: set[int] = field(default_factory=set)  # and the nodes of the calls inside it
     result: tuple[Any, ...] | None = None
 
 
 class CallReader:
-    """Follows modules by torch's global hooks, which none of the script's modules know of."""
+    """Follows modules by torch's global hooks, which the script's modules do not see."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -90,8 +90,13 @@ class CallReader:
             self._known[id(module)] = known
         return known
 
+    def lines(self) -> set[str]:
+        """Lines that call modules, directly or not."""
+        return {line for call in self.calls for line in call.call.where}
+
     def has_fixed_inputs(self) -> bool:
-        """Whether every step gave the outermost modules the same: then it is no real data."""
+        """Whether every step gave the outermost modules the same inputs: then they are not real
+        data."""
         steps: dict[int, list[Any]] = defaultdict(list)
         for call in self.calls:
             if call.parent is None:
@@ -101,7 +106,7 @@ class CallReader:
     def repeated(self, step: int, used: set[int]) -> list[RepeatedCall]:
         """Calls of the step with the inputs of an earlier one in it, or of the module's last one.
 
-        A step may end between the two, as where a metric is computed after the update.
+        A step may end between the two, for example if a metric is computed after the update.
         """
         firsts: dict[tuple[Any, ...], Call] = {}
         last: dict[int, Call] = {}
@@ -121,7 +126,7 @@ class CallReader:
                 first = before
             same = first.result is not None and first.result == call.result
             is_used = bool((call.roots | call.inner) & used)
-            # Where the first alone is a metric's, it is the first that repeats what is needed.
+            # If only the first one is for a metric, it is the first that repeats the needed one.
             if (same or not is_used) and not (same and is_used and first.step != call.step):
                 repeats.add(id(call))
             elif same and not (first.roots | first.inner) & used:
@@ -141,7 +146,7 @@ class CallReader:
         return found
 
     def unused_graphs(self, step: int, used: set[int]) -> list[UnusedGraph]:
-        """The outermost calls that were recorded for nothing."""
+        """The outermost calls whose recorded graph was not used."""
         found: list[UnusedGraph] = []
         covered: set[int] = set()
         for call in sorted(self._of(step), key=_depth):
@@ -169,7 +174,7 @@ def _version(parameter: Any) -> int:
 
 
 def _keywords(frame: Any) -> Any:
-    """The keyword arguments of a module's call, which its global hooks are not given."""
+    """The keyword arguments of a module's call, which its global hooks do not get."""
     for _ in range(3):
         if frame is None:
             return {}

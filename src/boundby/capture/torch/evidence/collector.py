@@ -16,16 +16,16 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.rebuilt import AssignmentReader
 from boundby.capture.torch.evidence.setting_lines import setting_lines
 from boundby.capture.torch.evidence.values import tensors_in
-from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
+from boundby.model.evidence import Padding, ProgramSettings, RebuiltTensor, StepEvidence
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
-# The step that is examined: what it made may be used in the one after it.
+# The step that is examined: what it made may be used in the next one.
 _EXAMINED_STEP = 1
 
 
 class EvidenceCollector(StepHook):
-    """`begin`, `step` at each step's end, `end`. A failure ends the collecting, nothing else."""
+    """Call `begin`, `step` at each step's end, `end`. A failure ends only the collecting."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -53,7 +53,7 @@ class EvidenceCollector(StepHook):
         return self._running and self._gradients.waits_for_clearing
 
     def end(self) -> None:
-        """Put everything back; may be called at any time, and again."""
+        """Restore everything; may be called at any time, and repeatedly."""
         if not self._running:
             return
         self._running = False
@@ -66,7 +66,7 @@ class EvidenceCollector(StepHook):
         self._do(self._gradients.end)
 
     def evidence(self) -> StepEvidence:
-        """What the steps showed; only settings where fewer than two were looked at."""
+        """The evidence; only settings if fewer than two steps were observed."""
         self.end()
         found = None if self._steps < 2 or self.failed else self._do(self._read)
         if found is None and (settings := self._do(self._settings)) is not None:
@@ -83,7 +83,7 @@ class EvidenceCollector(StepHook):
         active_hooks.append(self)
         self._swaps.swap(torch.autograd, "_engine_run_backward", self._around_engine)
         if not _has_compiled():
-            # A compiled model is not to be compiled again for hooks, nor traced through them.
+            # A compiled model must neither be compiled again for hooks nor traced through them.
             module = torch.nn.modules.module
             self._handles = [
                 module.register_module_forward_pre_hook(self._call_begins),
@@ -157,12 +157,21 @@ class EvidenceCollector(StepHook):
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
             unused_gradients=self._gradients.unused(_EXAMINED_STEP),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
-            rebuilt=[] if fixed else self._assignments.rebuilt(),
+            rebuilt=self._rebuilt(fixed),
             padding=self._padding,
             growth=self._assignments.growth(),
             uncleared=self._gradients.uncleared(),
             has_backward=bool(self._gradients.backwards),
         )
+
+    def _rebuilt(self, fixed: bool) -> list[RebuiltTensor]:
+        """`fixed`: on the same inputs in every step, models return the same again; trained ones do
+        not, but for frozen parts: not on lines that call them."""
+        found = self._assignments.rebuilt()
+        if not fixed:
+            return found
+        calls = self._calls.lines() if self._gradients.backwards else {one.where for one in found}
+        return [one for one in found if not calls.intersection((one.where, one.called_at))]
 
     def _settings(self) -> ProgramSettings:
         torch = self._torch

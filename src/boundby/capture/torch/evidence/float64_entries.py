@@ -1,4 +1,4 @@
-"""Assignments of the script whose value is a float64 tensor, made of none."""
+"""Assignments of the script that create a float64 tensor from no float64 tensor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def scopes_on_stack(file: str) -> Scopes:
 
 
 def float64_entries(tree: ast.AST, names: Mapping[str, Any], scopes: Scopes) -> Iterator[int]:
-    """Lines that assign a float64 tensor to a name and read none; only where the names' values are
+    """Lines that assign a float64 tensor to a name and read none; only if the names' values are
     known: at the top of a module, and in functions that are running."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

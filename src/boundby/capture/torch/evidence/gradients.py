@@ -1,4 +1,4 @@
-"""Backwards: gradients that nothing uses, graphs kept for nothing, steps on consumed gradients."""
+"""Backwards: unused gradients, graphs kept without need, steps on gradients already used."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import KeptGraph, UnclearedSteps, UnusedGradients
 
 _MOST_NODES = 200_000  # time limit
-_MOST_SEQUENCE = 1 << 62  # leaves have the largest number that there is
+_MOST_SEQUENCE = 1 << 62  # leaves have the largest possible number
 
 
 @dataclass(slots=True, kw_only=True)
 class Backward:
-    """One run of the engine. `below`: of each node those it leads to, `leaves` by node."""
+    """One run of the engine. `below`: the nodes that each node leads to, `leaves` by node."""
 
     step: int
     where: list[str]
@@ -38,8 +38,8 @@ class GradientReader:
         self._torch = torch
         self.step = 0
         self.backwards: list[Backward] = []
-        # Of each parameter: the parameter, the backwards that no step has used yet, how often
-        # it was stepped since it was cleared, and its value when it was first seen.
+        # For each parameter: the parameter, the backwards that no step has used yet, how often it
+        # was stepped since it was cleared, and its value when it was first seen.
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._pending: dict[int, list[int]] = {}
         self._stepped: dict[int, int] = {}
@@ -101,7 +101,7 @@ class GradientReader:
                 self._optimizer_lines = lines
 
     def end(self) -> None:
-        """The last step is over: which parameters no optimizer has, and nobody else changes."""
+        """The last step is over: parameters of no optimizer that nothing else changes."""
         optimizer_class = self._torch.optim.Optimizer
         for one in gc.get_objects():
             if issubclass(type(one), optimizer_class):
@@ -122,7 +122,7 @@ class GradientReader:
         rank = {node: at for at, node in enumerate(order)}
         found = []
         for backward in self._of(step):
-            # Above a leaf of which nothing is known, all is in use.
+            # Above a leaf of which nothing is known, everything is in use.
             wasted, edges = _wasted(backward)
             if wasted:
                 found.append(
@@ -154,12 +154,12 @@ class GradientReader:
 
     @property
     def waits_for_clearing(self) -> bool:
-        """Whether steps on gradients already used go on, and it is not yet seen for how long."""
+        """Whether steps on gradients already used continue, and their end has not been seen."""
         on_used = any(count > 1 for count in self._stepped.values())
         return on_used and not any(count > 1 for count in self._cycles)
 
     def uncleared(self) -> UnclearedSteps | None:
-        """The first cycle of each parameter may have begun before it was looked at."""
+        """The first cycle of each parameter may have begun before it was observed."""
         if not self._cycles or max(self._cycles) <= 1:
             return None
         return UnclearedSteps(where=self._optimizer_lines, steps_per_clear=max(self._cycles))
@@ -172,7 +172,7 @@ class GradientReader:
         return [one for one in found if one is not None]
 
     def _walk(self, roots: Any, backward: Backward) -> dict[int, Any]:
-        """Fill in the graph below the roots; its parameters."""
+        """Add the graph below the roots; return its parameters."""
         leaves: dict[int, Any] = {}
         first = [one.grad_fn for one in roots if getattr(one, "grad_fn", None) is not None]
         waiting = list(first)
@@ -196,7 +196,7 @@ class GradientReader:
 
 
 def _wasted(backward: Backward) -> tuple[set[int], set[int]]:
-    """Nodes that lead to unused gradients alone; those in use that lead to such a node."""
+    """Nodes that lead to unused gradients alone; used nodes that lead to such a node."""
     needed: dict[int, bool] = {}
     # A node is made after those that it leads to.
     for node in sorted(backward.below):

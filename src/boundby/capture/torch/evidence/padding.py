@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-# Of so many tokens in a batch, this share at least is worth a word.
+# The smallest share of padding in a batch of this many tokens that is reported.
 _LEAST = 0.1
 _FEWEST = 64
 
 
 def lengths_of(torch: Any, ids: Any) -> list[int] | None:
-    """How long each row is without its padding; None where nothing is padded."""
+    """The length of each row without its padding; None if nothing is padded."""
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.numel() < _FEWEST:
         return None
     if ids.dtype not in (torch.int64, torch.int32) or ids.layout != torch.strided:

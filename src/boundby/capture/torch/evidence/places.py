@@ -1,4 +1,4 @@
-"""Lines of the user's, named as the profile names them."""
+"""The user's lines, named as the profile names them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def user_lines(frame: FrameType | None) -> list[str]:
 
 
 def user_line(code: CodeType, line: int | None) -> str | None:
-    """None: not the user's. Not kept by code: the same code of two files is equal to Python."""
+    """The line; None if it is not the user's. Not cached by code: equal code of two files is equal
+    in Python."""
     return user_line_at(code.co_filename, line, code.co_name)
 
 
 @functools.cache
 def user_line_at(file: str, line: int | None, function: str) -> str | None:
-    """The same, of a function that is known by its file and name."""
+    """The same, for a function that is known by its file and name."""
     if line is None:
         return None
     # Imports numpy, which the script may not have done yet when the hooks are installed.
@@ -42,7 +43,7 @@ def user_line_at(file: str, line: int | None, function: str) -> str | None:
 
 @functools.cache
 def _trimmed(file: str) -> str:
-    """As torch's profiler shortens it: seen from where it is imported."""
+    """As torch's profiler shortens it: relative to where it is imported."""
     roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
     root = next((root for root in roots if file.startswith(root)), "")
     return file[len(root) :]

@@ -1,4 +1,4 @@
-"""Lines that make the same tensors in every step, and lines that keep graphs alive.
+"""Lines and functions that make the same tensors in every step, and lines that keep graphs alive.
 
 Line events (`sys.settrace`) show which variables a line has bound; only steps that are not timed
 have them, and nothing of torch is replaced.
@@ -7,6 +7,7 @@ have them, and nothing of torch is replaced.
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import sys
 from collections import defaultdict
@@ -19,8 +20,10 @@ from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import Growth, RebuiltTensor
 
-_MOST_EVENTS = 30_000  # memory limit
+_MOST_EVENTS = 300_000  # time limit
+_MOST_VISITS = 500  # memory and time limit: of a line in a loop, in one step
 _MOST_NODES = 100_000  # time limit
+_MOST_PARTS = 16  # of a result
 
 Key = tuple[str, str, int]  # line, variable, which time in the step
 
@@ -28,19 +31,32 @@ Key = tuple[str, str, int]  # line, variable, which time in the step
 @dataclass(slots=True, kw_only=True)
 class _Bound:
     print: Any
+    made: Any  # the fingerprint when it was bound; the value may be changed later
     bytes: float
     value: Any = None  # kept in the last step, to see whether it is changed later
     version: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
+class _Returned:
+    """The result of a call of a user's function, and the lines that it ran."""
+
+    print: Any
+    lines: dict[str, None]
+    called_at: str
+
+
 class AssignmentReader:
-    """What each line of the user's binds, step by step."""
+    """What each of the user's lines binds and what each function returns, step by step."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self.step = 0
         self._events = 0
         self._bound: list[dict[Key, _Bound]] = [{}]
+        self._returned: list[dict[Key, _Returned]] = [{}]
+        self._lines_run: dict[int, dict[str, None]] = {}  # by frame, from its call on
+        self._visits: dict[str, int] = defaultdict(int)
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
         self._before: dict[int, dict[str, int]] = {}
         self._lines: dict[int, tuple[str, int]] = {}  # the latest line that bound an object
@@ -83,11 +99,13 @@ class AssignmentReader:
             bound.value = None
         self.step += 1
         self._bound.append({})
+        self._returned.append({})
         self._counts.clear()
+        self._visits.clear()
         self._events = 0
 
     def rebuilt(self) -> list[RebuiltTensor]:
-        """Lines of which all that they bound was the same in every whole step."""
+        """Lines that bound only the same values in every complete step."""
         steps = self._bound[: self.step]
         if len(steps) < 2:
             return []
@@ -100,14 +118,52 @@ class AssignmentReader:
             lines[line].append(bound.print is not None and all(p == bound.print for p in prints))
             names[line][name] = None
             size[line] += bound.bytes
-        return [
-            RebuiltTensor(where=line, names=list(names[line]), bytes=size[line], times=len(same))
+        found = {
+            line: RebuiltTensor(
+                where=line, names=list(names[line]), bytes=size[line], times=len(same)
+            )
             for line, same in lines.items()
             if all(same)
+        }
+        for one in self._same_results():
+            found.setdefault(one.where, one)
+        return list(found.values())
+
+    def _same_results(self) -> list[RebuiltTensor]:
+        """Lines of functions whose results, and all that they bound on the way, were the same in
+        every whole step, also where they change a tensor of theirs before they return it."""
+        calls = self._returned[: self.step]
+        varied = self._varied_lines()
+        functions: dict[tuple[str, str], list[_Returned]] = defaultdict(list)
+        differ: set[tuple[str, str]] = set()
+        for key, last in calls[-1].items():
+            functions[key[:2]].append(last)
+            prints = [one[key].print if key in one else None for one in calls]
+            if last.print is None or any(one != last.print for one in prints):
+                differ.add(key[:2])
+            if varied.intersection(last.lines):
+                differ.add(key[:2])
+        return [
+            RebuiltTensor(
+                where=line, names=[f"{name}(...)"], bytes=0.0, times=len(made), called_at=called_at
+            )
+            for (place, name), made in functions.items()
+            if (place, name) not in differ
+            for line, called_at in {at: one.called_at for one in made for at in one.lines}.items()
         ]
 
+    def _varied_lines(self) -> set[str]:
+        """Lines that bound different values in different complete steps."""
+        steps = self._bound[: self.step]
+        return {
+            key[0]
+            for key, last in steps[-1].items()
+            if last.made is None
+            or any(key not in one or one[key].made != last.made for one in steps)
+        }
+
     def growth(self) -> Growth | None:
-        """Graphs that are alive at each step's end, larger every time."""
+        """Graphs that are alive at each step's end, more every time."""
         counts = self._nodes
         if len(counts) < 3:
             return None
@@ -121,6 +177,8 @@ class AssignmentReader:
         if not self._running or user_line(frame.f_code, frame.f_lineno) is None:
             return None
         self._remember(frame)
+        if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+            self._lines_run[id(frame)] = {}
         return self._on_line
 
     def _on_line(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -132,6 +190,8 @@ class AssignmentReader:
         if event in ("line", "return"):
             try:
                 self._look(frame)
+                if event == "return":
+                    self._look_at_result(frame, arg)
             except Exception:  # noqa: BLE001 - the script's own objects may raise when asked
                 return None
             if event == "return":
@@ -143,7 +203,7 @@ class AssignmentReader:
         self._lines[id(frame)] = ("", frame.f_lineno)
 
     def _look(self, frame: FrameType) -> None:
-        """What the line before this one has bound."""
+        """Record what the previous line has bound."""
         before = self._before.get(id(frame))
         if before is None:
             return
@@ -151,6 +211,15 @@ class AssignmentReader:
         self._lines[id(frame)] = ("", frame.f_lineno)
         line = user_line(frame.f_code, number)
         if line is None:
+            return
+        if id(frame) in self._lines_run:
+            self._lines_run[id(frame)][line] = None
+        self._visits[line] += 1
+        if self._visits[line] > _MOST_VISITS:
+            following = user_line(frame.f_code, frame.f_lineno)
+            if following is None or self._visits.get(following, 0) <= _MOST_VISITS:
+                # What the loop has bound is not to be put down to the line after it.
+                self._before[id(frame)] = {name: id(one) for name, one in _locals(frame).items()}
             return
         torch = self._torch
         for name, one in _locals(frame).items():
@@ -171,10 +240,33 @@ class AssignmentReader:
             size = one.nbytes if hasattr(one, "nbytes") else 0
             self._add(line, name, fingerprint(torch, one), float(size), one)
 
+    def _look_at_result(self, frame: FrameType, result: object) -> None:
+        lines = self._lines_run.pop(id(frame), None)
+        defined = user_line(frame.f_code, frame.f_code.co_firstlineno)
+        if not lines or defined is None:
+            return
+        parts = list(result) if isinstance(result, list | tuple) else [result]
+        if not 0 < len(parts) <= _MOST_PARTS:
+            return
+        prints = [self._print_of(one) for one in parts]
+        place = defined, frame.f_code.co_name
+        count = self._counts[place]
+        self._counts[place] += 1
+        caller = frame.f_back
+        called_at = user_line(caller.f_code, caller.f_lineno) if caller is not None else None
+        self._returned[-1][*place, count] = _Returned(
+            print=None if None in prints else tuple(prints), lines=lines, called_at=called_at or ""
+        )
+
+    def _print_of(self, value: object) -> Any:
+        if isinstance(value, self._torch.Tensor) and (value.requires_grad or value.is_inference()):
+            return None
+        return fingerprint(self._torch, value)
+
     def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> None:
         count = self._counts[line, name]
         self._counts[line, name] += 1
-        bound = _Bound(print=print_, bytes=size)
+        bound = _Bound(print=print_, made=print_, bytes=size)
         if print_ is not None and isinstance(value, self._torch.Tensor):
             if value.requires_grad:
                 bound.print = None
@@ -192,7 +284,7 @@ class AssignmentReader:
             self._kept[line] += 1
 
     def _live_nodes(self) -> int:
-        """Autograd nodes that tensors still lead to."""
+        """The autograd nodes that tensors still lead to."""
         tensor = self._torch.Tensor
         waiting = []
         for one in gc.get_objects():
@@ -227,12 +319,12 @@ def _read_by(code: CodeType, line: int, name: str) -> set[str]:
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
-    # A copy: the script goes on while it is looked at.
+    # A copy: the script continues meanwhile.
     return dict(frame.f_locals)
 
 
 def hide_from_dynamo(*owners: type) -> None:
-    """Where Dynamo is loaded, have it pass over these frames."""
+    """If Dynamo is loaded, exclude these frames from it."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return

@@ -1,6 +1,6 @@
-"""Where the script sets what was found to be set: read from its text.
+"""Finds the lines of the script that set a given setting, from its text.
 
-The text only tells the place; whether a setting is in force is asked of torch.
+The text only gives the place; torch itself reports whether a setting is active.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def setting_lines() -> SettingLines:
 
 def _note(node: ast.AST, code: CodeType, found: SettingLines) -> None:
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
-    # `compile` is a name of others as well.
+    # Other modules have a `compile` too.
     compiled = ("compile",) if _is_of_torch(node) else ()
     for names, lines in zip((_ANOMALY, _OTHERS, _DOUBLES, compiled), found[:4], strict=True):
         if name in names:

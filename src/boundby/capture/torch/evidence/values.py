@@ -9,7 +9,8 @@ _MOST_BYTES = 64 << 20  # time limit
 
 
 def fingerprint(torch: Any, value: Any) -> tuple[Any, ...] | None:
-    """None for what cannot be read: sparse, quantized and subclassed tensors, large ones."""
+    """A fingerprint; None for what cannot be read: sparse, quantized and subclassed tensors, large
+    ones."""
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
         if getattr(value, "nbytes", 0) > _MOST_BYTES or value.dtype.hasobject:
             return None
@@ -29,7 +30,8 @@ def fingerprint(torch: Any, value: Any) -> tuple[Any, ...] | None:
             data = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b""
             code = zlib.crc32(data)
         else:
-            # On the device: a sum tells apart what changes places in a sum of bits.
+            # Computed on the device: a weighted sum distinguishes permutations, which a sum of bits
+            # does not.
             ramp = torch.arange(plain.numel(), device=plain.device) % 1013
             flat = plain.reshape(-1).double()
             code = hash((float(flat.sum()), float((flat * ramp).sum())))

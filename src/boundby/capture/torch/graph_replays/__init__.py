@@ -1,4 +1,4 @@
-"""Operators that were seen while a CUDA graph was captured, put to the kernels it replays."""
+"""Assigns operators recorded while a CUDA graph was captured to the kernels of its replays."""
 
 from boundby.capture.torch.graph_replays.alignment import Alignment, align
 from boundby.capture.torch.graph_replays.recording import Operator, Recording, parse, read

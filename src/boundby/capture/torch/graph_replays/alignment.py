@@ -20,9 +20,9 @@ from boundby.capture.torch.graph_replays.recording import Operator
 Rows = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
-# What a kernel scores with an operator of its class, more where the operator is named in it or is
-# known to launch it, and less where the operator has a kernel already. Definitions: only their
-# order matters.
+# The score of a kernel with an operator of its class: more if the operator is in its name or is
+# known to launch it, less if the operator has a kernel already. Definitions: only their order
+# matters.
 _SAME_CLASS, _NAMED, _LAUNCHED, _AGAIN = 1.0, 0.5, 1.0, -0.75
 _NEVER = np.float32(-1e9)  # below every score
 # More cells than this (about 15,000 kernels by as many operators) are not aligned: memory.
@@ -44,9 +44,9 @@ def align(
     optional: frozenset[str] = frozenset(),
     grids: Sequence[int] = (),
 ) -> Alignment:
-    """The operators in order that fit most kernels.
+    """The assignment of kernels to operators, in order, that fits most kernels.
 
-    Where the first and the last of equally good alignments name different calls, none is given.
+    If the first and the last of equally good alignments name different calls, none is given.
     `optional` kernels, copies and fills, do not count for the fit. Operators whose own kernels are
     known fit these best, on the same one of the `grids`.
     """
@@ -80,7 +80,7 @@ def align(
 def _launching(operators: Sequence[Operator]) -> list[int]:
     """The operators that launch kernels, by index, in the order in which they end.
 
-    Of one class only the innermost operators launch.
+    Of nested operators of one class only the innermost launches.
     """
     inside: list[set[str]] = [set() for _ in operators]
     ends = list(range(len(operators)))
@@ -94,12 +94,12 @@ def _launching(operators: Sequence[Operator]) -> list[int]:
         if operator.parent >= 0:
             inside[operator.parent] |= inside[place]
             ends[operator.parent] = max(ends[operator.parent], ends[place])
-    # Of those that end together the outermost, which began first, ends last.
+    # Of those that end together, the outermost, which began first, ends last.
     return sorted(launching, key=lambda place: (ends[place], -place))
 
 
 def _scores(kernels: Sequence[tuple[str, int]], operators: Sequence[Operator]) -> Floats:
-    """How well each kernel fits each operator; far below zero where it does not."""
+    """How well each kernel fits each operator; far below zero if it does not."""
     columns: dict[tuple[str, frozenset[tuple[str, int]]], int] = {}
     for one in operators:
         columns.setdefault((one.name, one.kernels), len(columns))

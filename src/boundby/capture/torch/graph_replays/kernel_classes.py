@@ -1,7 +1,7 @@
 """Classes of kernels and of the operators that launch them, by their names.
 
-A kernel's name tells its class, rarely the operator. The order of a whole graph decides among the
-operators of one class. A name in neither table is taken to be elementwise.
+A kernel's name gives its class, rarely the operator. The order of a whole graph decides among the
+operators of one class. A name in neither table is assumed to be elementwise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LISTS = "lists of tensors"
 _FOLLOWS = re.compile(r"split_?k_?reduce|execute_split_k|PostGSU|lpnorm_cleanup", re.IGNORECASE)
 
 # (class, pattern of operator names); the first that matches counts. The classes are the kinds of
-# `kernel_name`; those of `_OF_PRODUCTS` are one class, for an operator launches any of them.
+# `kernel_name`; those of `_OF_PRODUCTS` are one class, because an operator may launch any of them.
 _OPERATORS = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
@@ -77,7 +77,7 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 @functools.cache
 def kernel_class(kernel: str) -> str:
-    """The class of a kernel; a compiler's kernel is a class of its own, by its name."""
+    """The class of a kernel; a compiler's kernel is its own class, by its name."""
     if kernel.startswith("triton_"):
         return kernel
     kind = kernel_name(kernel).kind
@@ -88,7 +88,7 @@ def kernel_class(kernel: str) -> str:
 
 @functools.cache
 def operator_class(operator: str) -> str | None:
-    """The class of the kernels that an operator launches; None where it launches none."""
+    """The class of the kernels that an operator launches; None if it launches none."""
     namespace, separator, name = operator.rpartition("::")
     if not separator:
         return operator  # a compiler's kernel, which is called by its name

@@ -15,7 +15,7 @@ from boundby.model import Argument, OpCall, Phase, Tensor
 
 _NONE = "<None>"
 _BACKWARD = 1  # the scope of a node of the backward
-# What a tensor's values are: itself, its storage, offset, elements, their size, its device.
+# The entries of a tensor's values: itself, its storage, offset, elements, their size, its device.
 _STORAGE, _DEVICE, _PARTS = 1, 5, 6
 _LIST = "GenericList["
 
@@ -49,7 +49,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Stacks(msgspec.Struct, frozen=True):
-    """Stacks, innermost function first, and which of them each operator was called in."""
+    """Stacks, innermost function first, and the stack of each operator."""
 
     stacks: list[list[str]] = []
     called: dict[int, int] = {}
@@ -57,9 +57,9 @@ class _Stacks(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator, or one kernel of a compiler's; `parent` is the place of the one around it.
+    """One operator, or one kernel of a compiler's; `parent` is the index of the one around it.
 
-    `source` is the user's line it came from, of a backward operator its forward's. `kernels` are
+    `source` is the user's line it came from; for a backward operator its forward's. `kernels` are
     the names and launch shapes of those that it is known to have launched.
     """
 
@@ -80,7 +80,7 @@ class Recording:
 
 
 def read(path: Path, accelerator: str = "cuda") -> Recording | None:
-    """One recording, with the stacks beside it; None where it is gone or was cut off."""
+    """One recording, with its stacks; None if it is missing or truncated."""
     try:
         text = path.read_bytes()
     except OSError:
@@ -95,7 +95,7 @@ def read(path: Path, accelerator: str = "cuda") -> Recording | None:
 def parse(
     text: bytes, accelerator: str = "cuda", stacks: _Stacks | None = None
 ) -> Recording | None:
-    """What touched the accelerator; None where the text was cut off or is no recording."""
+    """The operators with accelerator tensors; None if the text is truncated or no recording."""
     try:
         nodes = msgspec.json.decode(text, type=_File).nodes
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -133,7 +133,7 @@ def _lines(nodes: Sequence[_Node], stacks: _Stacks) -> dict[int, str]:
             backward[node.id] = backward[node.parent]
         elif line is not None and sequence is not None and sequence >= 0:
             forward.setdefault(sequence, line)
-        # A backward that nothing leads back from stands where it was asked for.
+        # A backward without a known forward gets the line that called it.
         line = backward.get(node.id) or line
         if line is not None:
             found[node.id] = line
@@ -192,7 +192,7 @@ def _argument(value: Any, kind: str, shape: Any, strides: Any) -> Argument:
 
 
 def _extents(values: Any) -> tuple[int, ...]:
-    """Nothing for a tensor of tensors, whose extents are lists themselves."""
+    """Empty for a tensor of tensors, whose extents are lists themselves."""
     given = values if isinstance(values, list) else []
     return tuple(given) if all(isinstance(extent, int) for extent in given) else ()
 

@@ -1,4 +1,4 @@
-"""The timeline of a step that replays graphs, with what was recorded when they were captured."""
+"""The timeline of a step that replays graphs, with the operators recorded at their capture."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def attach_operators(
     """The same timeline; kernels of graphs have the calls that their capture recorded.
 
     `replayed` names the recording of each graph that the step launched, in order; without it the
-    timeline stays as it is, unless there is one recording only. `kernel_lines` gives the source
-    lines of compiled kernels. A kernel that no recorded operator fits stays unknown. Where the
-    operator is known to have launched other kernels, or on another grid, its sizes were others: the
-    kernel gets the operator's place in the program, and not its call.
+    timeline is unchanged, unless there is one recording only. `kernel_lines` gives the source lines
+    of compiled kernels. A kernel that no recorded operator fits stays unknown. If the operator is
+    known to have launched other kernels, or on another grid, its sizes were different: the kernel
+    gets the operator's line and module, but not its call.
     """
     device = timeline.device
     if not device.graph.any():
@@ -87,7 +87,7 @@ def _is_same(timeline: Timeline, row: int, operator: Operator) -> bool:
 def _recording_of_each(
     launches: int, recordings: Mapping[int, Recording], replayed: Sequence[int] | None
 ) -> list[int]:
-    """The number of the recording behind each launch, -1 where that is not known."""
+    """The number of the recording behind each launch, -1 if unknown."""
     if replayed is not None and len(replayed) == launches:
         return list(replayed)
     if len(recordings) == 1 and set(replayed or ()) <= set(recordings):
@@ -121,7 +121,7 @@ def _operators_of(
     grids: tuple[int, ...],
     recording: Recording,
 ) -> Rows:
-    """For each kernel the index of its operator; -1 for all where too few have one."""
+    """For each kernel the index of its operator; -1 for all if too few have one."""
     sized = frozenset(
         name
         for row, name in zip(rows.tolist(), names, strict=True)
@@ -134,9 +134,9 @@ def _operators_of(
 def _with_places(
     timeline: Timeline, placed: Mapping[int, Operator], kernel_lines: Mapping[str, str]
 ) -> Timeline:
-    """With lines, modules and phases of kernels in graphs, as their operators have them.
+    """The timeline with lines, modules and phases of kernels in graphs, from their operators.
 
-    A compiled kernel is known by name: where it is called from is generated code.
+    A compiled kernel is known by name, because generated code calls it.
     """
     host, device = timeline.host, timeline.device
     sources = {name: position for position, name in enumerate(timeline.sources)}

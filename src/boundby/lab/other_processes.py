@@ -6,19 +6,19 @@ import time
 
 import psutil
 
-# Less than this many processors in use by others is the system's own housekeeping.
+# Use of fewer processors by others is the operating system's own work.
 _NOTICED = 0.3
 
 
-class Neighbours:
-    """Processor time that went to other processes since this was made."""
+class OtherProcesses:
+    """CPU time of other processes since this was made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._busy, self._own = _busy_s(), _own_s()
 
     def words(self) -> str | None:
-        """One line, or None where the machine was left alone."""
+        """One line, or None if no other process used the machine."""
         elapsed = time.perf_counter() - self._began
         others = (_busy_s() - self._busy) - (_own_s() - self._own)
         processors = others / elapsed if elapsed > 0 else 0.0
@@ -41,7 +41,7 @@ def _counted_twice(times: object) -> float:
 
 
 def _own_s() -> float:
-    """This process and the children it started, those that have ended and those that have not."""
+    """This process and the children it started, ended or not."""
     process = psutil.Process()
     total = process.cpu_times()
     own = total.user + total.system + total.children_user + total.children_system

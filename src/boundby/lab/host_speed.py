@@ -16,8 +16,8 @@ _NOTICED = 1.15  # ratio from which the host's speed changed; assumed
 _LOOKS = 3  # samples of the host's speed
 
 
-class Pace:
-    """One addition in Python, timed again and again between the measurements."""
+class HostSpeedSampler:
+    """The time of one Python addition, sampled repeatedly between the measurements."""
 
     def __init__(self) -> None:
         self.samples_ns: list[float] = []
@@ -26,16 +26,16 @@ class Pace:
         self.samples_ns.clear()
         self.settle()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         self.samples_ns.append(addition_ns())
 
     def settle(self) -> None:
-        """Before the first measurement and after the last: one look may be unlucky."""
+        """Sample before the first measurement and after the last: one sample may be disturbed."""
         for _ in range(_LOOKS):
-            self.look()
+            self.sample()
 
-    def beside(self, saved: Machine) -> Interval | None:
-        """As a multiple of the saved one, half of the time; None where it is the saved one."""
+    def relative_to(self, saved: Machine) -> Interval | None:
+        """The middle half as a multiple of the saved one; None if it equals the saved one."""
         once = saved.overheads.python_add_ns
         if not once or len(self.samples_ns) < 2:
             return None
@@ -43,8 +43,8 @@ class Pace:
         return seen if seen.high > _NOTICED or seen.value < 1 / _NOTICED else None
 
     def words(self, saved: Machine) -> str | None:
-        """One line, or None where the host was as it was when the machine was saved."""
-        seen = self.beside(saved)
+        """One line, or None if the host's speed was that of the saved machine."""
+        seen = self.relative_to(saved)
         if seen is None:
             return None
         took = self._spread()
@@ -54,6 +54,6 @@ class Pace:
         )
 
     def _spread(self) -> Interval:
-        """The middle half: what happens less often moves no median, and may be a mere hiccup."""
+        """The middle half: rarer values do not affect a median, and may be disturbances."""
         low, middle, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
         return Interval(low=low, value=middle, high=high)

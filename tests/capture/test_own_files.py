@@ -1,0 +1,20 @@
+"""Which files are boundby's, a compiler's, or the user's."""
+
+import pytest
+
+from boundby.capture.own_files import is_generated_file
+from boundby.prove.site_recorder import is_user_file
+
+HASHED = "c5q4hikzqx5p7ng2fwgvbkvvxz2hm7zlhtwxjdbbmzrovkzy3oqs.py"
+
+
+@pytest.mark.parametrize(
+    "path", [f"/tmp/x/compiled/5q/{HASHED}", f"/tmp/torchinductor_me/5q/{HASHED}"]
+)
+def test_code_that_a_compiler_wrote_is_not_the_user_s(path: str) -> None:
+    assert is_generated_file(path)
+    assert not is_user_file(path)
+
+
+def test_a_script_is_the_user_s() -> None:
+    assert is_user_file("/home/me/project/train.py")
