@@ -27,6 +27,7 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/python scripts/make_plan_docs.py --check
 	$(BIN)/python scripts/make_assumptions.py --check
 	$(BIN)/python scripts/make_schema.py --check
+	$(BIN)/python scripts/make_chips.py --check
 	$(BIN)/python scripts/make_page_types.py --check
 
 golden: $(STAMP) ## write the expected diagnoses of tests/data again
@@ -37,6 +38,7 @@ docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_lab_docs.py
 	$(BIN)/python scripts/make_assumptions.py
 	$(BIN)/python scripts/make_schema.py
+	$(BIN)/python scripts/make_chips.py
 	$(BIN)/python scripts/make_page_types.py
 
 web: web/node_modules ## build the report page's script and style (needs node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -71,8 +70,8 @@ class _Table(Record, frozen=True, kw_only=True):
 
 @functools.cache
 def _table() -> _Table:
-    text = Path(__file__).with_name("chips.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), _Table)
+    # Made from chips.toml by scripts/make_chips.py.
+    return msgspec.json.decode(Path(__file__).with_name("chips.json").read_bytes(), type=_Table)
 
 
 def chips() -> list[Chip]:
