@@ -42,9 +42,11 @@ def check_bars(page: Page, diagnosis: Diagnosis) -> None:
 
 def check_dots(page: Page, diagnosis: Diagnosis) -> None:
     """One dot for each operator with a cost, where its figures put it, as large as its time."""
-    # It is drawn when it comes near to being seen, which a busy machine may notice late.
+    # It is drawn when it comes near to being seen, which a busy machine may notice late: it stays
+    # in view until then.
     page.wait_for(
         "const done = arguments[0], { roofline } = boundbyPage;"
+        "document.querySelector('.plot.roofline')?.scrollIntoView({behavior: 'instant'});"
         "const look = () => !roofline || roofline.chart() ? done() : requestAnimationFrame(look);"
         "look();"
     )

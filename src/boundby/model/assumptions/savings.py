@@ -149,7 +149,8 @@ JITTED_CALLS_SHARE = Assumption(
     high=1.0,
     unit="share",
     meaning="Share of the host time of eager JAX operators that one compiled program saves.",
-    source="A GPT on an H200 whose update was jitted: 72.6 to 11.7 ms, of 58.8 ms of overhead.",
+    source="Measured on a GPT on an H200 whose update was jitted: 72.6 to 11.7 ms, of 58.8 ms of"
+    " overhead.",
 )
 JITTED_CPU_CALLS_SHARE = Assumption(
     value=0.8,
