@@ -1,8 +1,8 @@
 """beta-VAE with a convolutional decoder."""
 # mistake kl: looped-samples, looped-calls, distribution-checks
 # mistake sums: growing-memory
-# mistake twoback: retained-graph
-# mistake monitor: repeated-forward, host-metrics
+# mistake twoback: repeated-backward
+# mistake monitor: repeated-forward, host-metrics, evaluation-dominates
 import torch
 import torch.distributions as D
 from torch import nn, optim

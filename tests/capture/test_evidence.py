@@ -65,6 +65,30 @@ def test_a_discriminators_loss_that_is_not_detached_wastes_the_generators_gradie
     assert not clean.kept_graphs
 
 
+def test_losses_with_a_backward_each_pass_through_their_shared_part_twice() -> None:
+    trunk, heads = network(), (network(), network())
+    every = [*trunk.parameters(), *heads[0].parameters(), *heads[1].parameters()]
+    optimizer = torch.optim.SGD(every, lr=0.1)
+
+    def step(together: bool, *, cleared: bool = False) -> None:
+        shared = trunk(torch.randn(4, 8))
+        first, second = (head(shared).sum() for head in heads)
+        optimizer.zero_grad()
+        if together:
+            (first + second).backward()
+        else:
+            first.backward(retain_graph=True)
+            if cleared:
+                optimizer.zero_grad()
+            second.backward()
+        optimizer.step()
+
+    twice = evidence_of(lambda: step(False)).repeated_backwards
+    assert len(twice) == 1 and len(twice[0].nodes) >= 3
+    assert not evidence_of(lambda: step(True)).repeated_backwards
+    assert not evidence_of(lambda: step(False, cleared=True)).repeated_backwards
+
+
 def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)

@@ -19,6 +19,7 @@ from boundby.model.evidence import (
     Padding,
     ProgramSettings,
     RebuiltTensor,
+    RepeatedBackward,
     RepeatedCall,
     StepEvidence,
     UnclearedSteps,
@@ -157,6 +158,29 @@ def test_unused_gradients_cost_their_part_of_backward() -> None:
     assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
     other = msgspec.structs.replace(unused, total=9)
     assert finding(backward(StepEvidence(unused_gradients=[other])), "unused-gradients") is None
+
+
+def test_a_second_backward_through_a_node_costs_the_second_time() -> None:
+    scene = Scene(end=140)
+    for start, end in ((0, 20), (20, 60), (60, 100), (100, 140)):
+        scene.on_host(start, end, call=BIG)
+    phases = [Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    again = RepeatedBackward(where=["train.py:4"], first=["train.py:3"], nodes=[0], total=1)
+
+    def step(*repeated: RepeatedBackward) -> StepModel:
+        return step_of(
+            scene.timeline(),
+            [0, 1, 1, 2],
+            StepEvidence(repeated_backwards=list(repeated)),
+            phases=phases,
+            sequence=np.array([7, 7, 7, -1], np.int64),
+            forward=np.array([-1, 0, 0, -1], np.int32),
+        )
+
+    found = sure(step(again), "repeated-backward")
+    assert found.where == ["train.py:4", "train.py:3"]
+    assert found.saving_ns.expected == pytest.approx(40e3, rel=0.05)
+    assert finding(step(), "repeated-backward") is None
 
 
 def test_a_recorded_backward_costs_its_nodes() -> None:

@@ -62,6 +62,7 @@ from boundby.faults import (
     rebuilt_tensors,
     recompilation,
     recorded_evaluation,
+    repeated_backward,
     repeated_casts,
     repeated_forward,
     retained_graph,
@@ -111,6 +112,7 @@ __all__ = [
 FAULTS: list[Fault] = [
     anomaly_detection.FAULT,
     repeated_forward.FAULT,
+    repeated_backward.FAULT,
     no_grad_missing.FAULT,
     unused_gradients.FAULT,
     retained_graph.FAULT,

@@ -77,6 +77,19 @@ class KeptGraph(Record, frozen=True, kw_only=True):
     create: bool
 
 
+class RepeatedBackward(Record, frozen=True, kw_only=True):
+    """A backward through part of the graph of an earlier one, adding to the same gradients.
+
+    `nodes` are the autograd nodes of both, counted in the order in which the step's forward made
+    them, of `total`. `first`: the lines of the earlier one.
+    """
+
+    where: list[str]
+    first: list[str]
+    nodes: list[int]
+    total: int
+
+
 class RebuiltTensor(Record, frozen=True, kw_only=True):
     """A line that makes tensors with the same values in every step. `names`: what it assigns, or
     the function that it is in, where that returns them; `called_at`: what calls that function."""
@@ -128,6 +141,7 @@ class StepEvidence(Record, frozen=True, kw_only=True):
     unused_graphs: list[UnusedGraph] = []
     unused_gradients: list[UnusedGradients] = []
     kept_graphs: list[KeptGraph] = []
+    repeated_backwards: list[RepeatedBackward] = []
     rebuilt: list[RebuiltTensor] = []
     padding: Padding | None = None
     growth: Growth | None = None

@@ -206,6 +206,21 @@ def rows_of_nodes(step: StepView, nodes: Sequence[int], total: int) -> Mask | No
     return step.inside(backward & np.isin(host.sequence, numbers[list(nodes)]))
 
 
+def again_in_nodes(step: StepView, nodes: Sequence[int], total: int) -> Mask | None:
+    """Rows of the last backward through autograd nodes that more than one backward passes."""
+    rows = rows_of_nodes(step, nodes, total)
+    if rows is None:
+        return None
+    host = step.timeline.host
+    evaluated = np.flatnonzero(rows & (host.sequence >= 0) & (host.forward >= 0))
+    again = np.zeros(len(host), np.bool_)
+    for number in np.unique(host.sequence[evaluated]):
+        of_node = evaluated[host.sequence[evaluated] == number]
+        in_time = of_node[np.argsort(host.start_ns[of_node], kind="stable")]
+        again[in_time[(len(in_time) + 1) // 2 :]] = True
+    return step.inside(again)
+
+
 def forward_lines(step: StepView, rows: Mask) -> list[str]:
     """The lines whose forward made these backward rows, in order of time."""
     return step.lines(op for op in step.op_records if op.row >= 0 and rows[op.row])

@@ -157,6 +157,7 @@ class EvidenceCollector(StepHook):
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
             unused_gradients=self._gradients.unused(_EXAMINED_STEP),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
+            repeated_backwards=self._gradients.repeated(_EXAMINED_STEP),
             rebuilt=self._rebuilt(fixed),
             padding=self._padding,
             growth=self._assignments.growth(),

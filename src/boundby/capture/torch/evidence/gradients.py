@@ -10,7 +10,7 @@ from typing import Any
 
 from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.values import fingerprint
-from boundby.model.evidence import KeptGraph, UnclearedSteps, UnusedGradients
+from boundby.model.evidence import KeptGraph, RepeatedBackward, UnclearedSteps, UnusedGradients
 
 _MOST_NODES = 200_000  # time limit
 _MOST_SEQUENCE = 1 << 62  # leaves have the largest possible number
@@ -28,6 +28,7 @@ class Backward:
     leaves: dict[int, set[int]] = field(default_factory=dict)
     unused: set[int] = field(default_factory=set)  # parameters
     unowned: set[int] = field(default_factory=set)
+    added_to: set[int] = field(default_factory=set)  # earlier backwards, by number
     made_until: int = -1  # of a recorded backward: the last node that it made
 
 
@@ -80,6 +81,7 @@ class GradientReader:
                 if self._stepped.get(key, 0):
                     self._cycles.append(self._stepped[key])
                 self._stepped[key] = 0
+            backward.added_to.update(pending)
             pending.append(number)
 
     def ends(self) -> None:
@@ -118,8 +120,7 @@ class GradientReader:
                     backward.unowned.add(key)
 
     def unused(self, step: int) -> list[UnusedGradients]:
-        order = sorted({node for one in self._of(step) for node in one.below})
-        rank = {node: at for at, node in enumerate(order)}
+        rank = self._ranks(step)
         found = []
         for backward in self._of(step):
             # Above a leaf of which nothing is known, everything is in use.
@@ -130,7 +131,7 @@ class GradientReader:
                         where=backward.where,
                         nodes=sorted(rank[node] for node in wasted),
                         edges=sorted(rank[node] for node in edges),
-                        total=len(order),
+                        total=len(rank),
                         parameters=len(backward.unused),
                         unowned=bool(backward.unowned),
                     )
@@ -151,6 +152,28 @@ class GradientReader:
             if not again and not (backward.create and through):
                 found.append(KeptGraph(where=backward.where, create=backward.create))
         return found
+
+    def repeated(self, step: int) -> list[RepeatedBackward]:
+        """Backwards through the graph of an earlier one, which add to the same gradients."""
+        rank, found = self._ranks(step), []
+        for backward in self._of(step):
+            for number in sorted(backward.added_to):
+                first = self.backwards[number]
+                shared = first.below.keys() & backward.below.keys()
+                if first.step == step and first.retain and shared:
+                    nodes = sorted(rank[node] for node in shared)
+                    found.append(
+                        RepeatedBackward(
+                            where=backward.where, first=first.where, nodes=nodes, total=len(rank)
+                        )
+                    )
+                    break
+        return found
+
+    def _ranks(self, step: int) -> dict[int, int]:
+        """The nodes of a step's graphs, counted in the order in which the forward made them."""
+        order = sorted({node for one in self._of(step) for node in one.below})
+        return {node: at for at, node in enumerate(order)}
 
     @property
     def waits_for_clearing(self) -> bool:
