@@ -55,7 +55,7 @@ def __tick__():
     print(time.perf_counter() - began, size, file=out, flush=True)
     left = int(sys.stdin.readline())
     began = time.perf_counter()
-name = sys.argv[1]
+name = sys.argv.pop()
 exec(compile(open(name).read(), name, "exec"), {"__name__": "__main__", "__tick__": __tick__})
 """
 
