@@ -1,5 +1,5 @@
 """A service that answers batches of image requests."""
-# mistake single: looped-samples, looped-calls, batch-too-small
+# mistake single: single-samples
 # mistake nograd: no-grad-missing
 # mistake topk: python-in-step, host-metrics, looped-samples
 # mistake norm: looped-samples, looped-calls, main-process-data

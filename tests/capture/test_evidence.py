@@ -89,6 +89,29 @@ def test_losses_with_a_backward_each_pass_through_their_shared_part_twice() -> N
     assert not evidence_of(lambda: step(False, cleared=True)).repeated_backwards
 
 
+def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
+    model, batch = network(), torch.randn(12, 8)
+    rows = iter(range(100))
+
+    def one_row() -> None:
+        with torch.no_grad():
+            model(batch[next(rows) % 12].unsqueeze(0))
+
+    def one_sample() -> None:
+        with torch.no_grad():
+            model(torch.randn(1, 8))
+
+    def chunk() -> None:
+        first = 4 * (next(rows) % 3)
+        with torch.no_grad():
+            model(batch[first : first + 4])
+
+    found = evidence_of(one_row).single_samples
+    assert found is not None and found.samples == 12
+    assert evidence_of(one_sample).single_samples is None
+    assert evidence_of(chunk).single_samples is None
+
+
 def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)

@@ -21,6 +21,7 @@ from boundby.model.evidence import (
     RebuiltTensor,
     RepeatedBackward,
     RepeatedCall,
+    SingleSamples,
     StepEvidence,
     UnclearedSteps,
     UnusedGradients,
@@ -181,6 +182,21 @@ def test_a_second_backward_through_a_node_costs_the_second_time() -> None:
     assert found.where == ["train.py:4", "train.py:3"]
     assert found.saving_ns.expected == pytest.approx(40e3, rel=0.05)
     assert finding(step(), "repeated-backward") is None
+
+
+def test_samples_one_at_a_time_pay_the_host_each_time() -> None:
+    single = SingleSamples(where=["serve.py:7"], samples=16)
+
+    def step(evidence: StepEvidence) -> StepModel:
+        scene = Scene(end=100)
+        scene.on_host(0, 20, call=BIG)
+        return step_of(scene.timeline(), [0], evidence)
+
+    found = sure(step(StepEvidence(single_samples=single)), "single-samples")
+    assert found.where == ["serve.py:7"]
+    assert found.saving_ns.high > 0
+    trained = StepEvidence(single_samples=single, has_backward=True)
+    assert finding(step(trained), "single-samples") is None
 
 
 def test_a_recorded_backward_costs_its_nodes() -> None:

@@ -47,6 +47,13 @@ class RepeatedCall(Record, frozen=True, kw_only=True):
     recorded: bool = False  # autograd recorded the second call
 
 
+class SingleSamples(Record, frozen=True, kw_only=True):
+    """A model that is called on one row of a tensor after the other; `samples`: how many it has."""
+
+    where: list[str]
+    samples: int
+
+
 class UnusedGraph(Record, frozen=True, kw_only=True):
     """A call that autograd recorded and that no backward used."""
 
@@ -142,6 +149,7 @@ class StepEvidence(Record, frozen=True, kw_only=True):
     unused_gradients: list[UnusedGradients] = []
     kept_graphs: list[KeptGraph] = []
     repeated_backwards: list[RepeatedBackward] = []
+    single_samples: SingleSamples | None = None
     rebuilt: list[RebuiltTensor] = []
     padding: Padding | None = None
     growth: Growth | None = None

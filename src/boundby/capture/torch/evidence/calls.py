@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.values import fingerprint, tensors_in
-from boundby.model.evidence import ModuleCall, RepeatedCall, UnusedGraph
+from boundby.model.evidence import ModuleCall, RepeatedCall, SingleSamples, UnusedGraph
 
 _MOST_CALLS = 20_000  # memory limit
 
@@ -28,6 +29,15 @@ class Call:
     roots: set[int] = field(default_factory=set)  # the nodes of its results
     inner: set[int] = field(default_factory=set)  # and the nodes of the calls inside it
     result: tuple[Any, ...] | None = None
+    row: _Row | None = None  # of a larger tensor, if that is its only input
+
+
+class _Row(NamedTuple):
+    """One row of a tensor: the memory of the tensor, its number of rows, and which row it is."""
+
+    memory: int
+    rows: int
+    number: int
 
 
 class CallReader:
@@ -68,6 +78,7 @@ class CallReader:
                 inputs=tuple(prints) if prints and None not in prints else None,
                 weights=sum(_version(p) for p in module.parameters()),
                 parent=parent,
+                row=_row_of(tensors) if parent is None else None,
             )
         )
 
@@ -110,6 +121,21 @@ class CallReader:
             inputs[one.call.module, one.call.occurrence, *one.call.where].add(one.inputs)
         changing = (key for key, seen in inputs.items() if len(seen) > 1 or None in seen)
         return {line for _, _, *lines in changing for line in lines}
+
+    def single_samples(self) -> SingleSamples | None:
+        """The model of which at least half of the calls follow a call on another row of the same
+        tensor."""
+        outer: dict[int, list[Call]] = defaultdict(list)
+        for call in self.calls:
+            if call.parent is None:
+                outer[call.key].append(call)
+        for calls in outer.values():
+            pairs = [(one.row, other.row) for one, other in pairwise(calls)]
+            follow = sum(a is not None and b is not None and _is_beside(a, b) for a, b in pairs)
+            row = calls[-1].row
+            if row is not None and follow and 2 * follow >= len(pairs):
+                return SingleSamples(where=calls[-1].call.where, samples=row.rows)
+        return None
 
     def repeated(self, step: int, used: set[int]) -> list[RepeatedCall]:
         """Calls of the step with the inputs of an earlier one in it, or of the module's last one.
@@ -190,3 +216,25 @@ def _keywords(frame: Any) -> Any:
             return frame.f_locals.get("kwargs", {})
         frame = frame.f_back
     return {}
+
+
+def _row_of(tensors: list[Any]) -> _Row | None:
+    """Which row of a larger tensor of numbers the only tensor is."""
+    if len(tensors) != 1:
+        return None
+    one = tensors[0]
+    if one.dim() < 2 or one.shape[0] != 1 or not one.is_floating_point():
+        return None
+    if not one.is_contiguous():
+        return None
+    size, whole = one.numel() * one.element_size(), one.untyped_storage().nbytes()
+    offset = one.storage_offset() * one.element_size()
+    if not size or whole < 2 * size or whole % size or offset % size:
+        return None
+    memory = one.untyped_storage().data_ptr()
+    return _Row(memory=memory, rows=whole // size, number=offset // size)
+
+
+def _is_beside(one: _Row, other: _Row) -> bool:
+    """Whether they are two rows of one tensor."""
+    return one[:2] == other[:2] and one.number != other.number

@@ -159,6 +159,7 @@ class EvidenceCollector(StepHook):
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
             repeated_backwards=self._gradients.repeated(_EXAMINED_STEP),
             rebuilt=self._rebuilt(fixed),
+            single_samples=self._calls.single_samples(),
             padding=self._padding,
             growth=self._assignments.growth(),
             uncleared=self._gradients.uncleared(),
