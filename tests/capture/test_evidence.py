@@ -112,6 +112,18 @@ def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
     assert evidence_of(chunk).single_samples is None
 
 
+def test_a_constant_of_a_long_comprehension_is_seen() -> None:
+    model = network()
+
+    def step() -> None:
+        size = 40
+        mask = torch.tensor([[float(j > i) for j in range(size)] for i in range(size)])
+        model(torch.randn(4, 8) + mask[:4, :8]).sum().backward()
+
+    found = evidence_of(step).rebuilt
+    assert [one.names for one in found] == [["mask"]]
+
+
 def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)

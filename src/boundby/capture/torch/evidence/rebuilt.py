@@ -56,7 +56,8 @@ class AssignmentReader:
         self._bound: list[dict[Key, _Bound]] = [{}]
         self._returned: list[dict[Key, _Returned]] = [{}]
         self._lines_run: dict[int, dict[str, None]] = {}  # by frame, from its call on
-        self._visits: dict[str, int] = defaultdict(int)
+        # By function and line: a comprehension runs its line in functions of its own.
+        self._visits: dict[tuple[str, str], int] = defaultdict(int)
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
         self._before: dict[int, dict[str, int]] = {}
         self._lines: dict[int, tuple[str, int]] = {}  # the latest line that bound an object
@@ -214,10 +215,11 @@ class AssignmentReader:
             return
         if id(frame) in self._lines_run:
             self._lines_run[id(frame)][line] = None
-        self._visits[line] += 1
-        if self._visits[line] > _MOST_VISITS:
+        function = frame.f_code.co_name
+        self._visits[function, line] += 1
+        if self._visits[function, line] > _MOST_VISITS:
             following = user_line(frame.f_code, frame.f_lineno)
-            if following is None or self._visits.get(following, 0) <= _MOST_VISITS:
+            if following is None or self._visits.get((function, following), 0) <= _MOST_VISITS:
                 # What the loop has bound is not to be put down to the line after it.
                 self._before[id(frame)] = {name: id(one) for name, one in _locals(frame).items()}
             return
