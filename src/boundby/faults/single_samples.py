@@ -21,7 +21,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.batch_too_small import larger
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.estimate import Estimate
 from boundby.step.batch_growth import FAST, LIKELY, SLOW
 from boundby.step.model import StepModel
@@ -50,7 +50,6 @@ FAULT = Fault(
     title="Samples go through the model one at a time",
     kind="mistake",
     group="overhead",
-    stage=Stage.LAUNCHES,
     document=__doc__,
     detect=detect,
     combines=False,
