@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ _FLAGS = (
     "--window-size=1280,900",
     "--force-device-scale-factor=1",
 )
+
+
+# A page that stays empty is for the test to judge.
+_MOST_LOOKS, _LOOK_S = 100, 0.05
 
 
 class Browser:
@@ -55,7 +60,19 @@ class Browser:
         self._driver.get_log("browser")
         self._driver.get_log("performance")
         self._driver.get(path.resolve().as_uri())
+        self._wait_until_drawn()
         return Page(self._driver)
+
+    def _wait_until_drawn(self) -> None:
+        """A busy machine may report a page as loaded before its script has drawn it."""
+        drawn = (
+            "return document.readyState === 'complete'"
+            " && (document.querySelector('main') ?? document.body).children.length > 0"
+        )
+        for _ in range(_MOST_LOOKS):
+            if self._driver.execute_script(drawn):
+                return
+            time.sleep(_LOOK_S)
 
 
 class Page:
