@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +90,17 @@ def test_losses_with_a_backward_each_pass_through_their_shared_part_twice() -> N
     assert not evidence_of(lambda: step(False, cleared=True)).repeated_backwards
 
 
+class Sparse(nn.Module):  # type: ignore[misc]
+    """A model of sparse inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 2))
+
+    def forward(self, x: Any) -> Any:
+        return torch.sparse.mm(x, self.weight)
+
+
 def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
     model, batch = network(), torch.randn(12, 8)
     rows = iter(range(100))
@@ -108,7 +120,13 @@ def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
 
     found = evidence_of(one_row).single_samples
     assert found is not None and found.samples == 12
+
+    def one_sparse_row() -> None:
+        with torch.no_grad():
+            Sparse()(torch.ones(1, 8).to_sparse())
+
     assert evidence_of(one_sample).single_samples is None
+    assert evidence_of(one_sparse_row).single_samples is None
     assert evidence_of(chunk).single_samples is None
 
 

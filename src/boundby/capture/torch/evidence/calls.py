@@ -78,7 +78,8 @@ class CallReader:
                 inputs=tuple(prints) if prints and None not in prints else None,
                 weights=sum(_version(p) for p in module.parameters()),
                 parent=parent,
-                row=_row_of(tensors) if parent is None else None,
+                # Not of sparse tensors and subclasses, which have no such memory.
+                row=_row_of(tensors) if parent is None and None not in prints else None,
             )
         )
 
