@@ -187,12 +187,34 @@ def test_constants_made_in_each_step_are_distinguished_from_changing_values() ->
     def step() -> None:
         table = torch.tensor([[float(i * j) for i in range(8)] for j in range(4)])
         out = torch.zeros(4)
-        out[0] = 1.0
+        out[0] = torch.rand(())
         noise = torch.randn(4, 8)
         model(noise * table)
 
     found = evidence_of(step)
     assert [one.names for one in found.rebuilt] == [["table"]]
+
+
+def test_a_table_that_a_loop_fills_in_place_is_rebuilt_with_the_lines_of_its_loop() -> None:
+    model = nn.Linear(8, 8)
+
+    def encoded(x: torch.Tensor) -> torch.Tensor:
+        table = torch.zeros(4, 8)
+        for i in range(4):
+            angle = i / 10.0
+            table[i, 0] = angle
+        counts = torch.zeros(4)
+        for i in range(4):
+            counts[i] = x[i].sum()
+        return x + table
+
+    def step() -> None:
+        model(encoded(torch.randn(4, 8)))
+
+    found = evidence_of(step).rebuilt
+    assert {name for one in found for name in one.names} == {"table"}
+    first = encoded.__code__.co_firstlineno
+    assert {int(one.where.rpartition(":")[2]) - first for one in found} == {1, 2, 3, 4}
 
 
 def test_what_a_model_makes_of_other_inputs_is_no_constant() -> None:

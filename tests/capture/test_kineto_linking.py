@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture import kineto
+from boundby.capture.kineto import names
 from boundby.capture.kineto.names import Origin, clean, frame_of
 from boundby.model import DeviceKind, HostKind, OpCall, Phase, Tensor, Timeline
 from tests.capture.kineto_events import (
@@ -382,3 +383,20 @@ def test_installed_packages_are_libraries_unless_the_script_has_the_file(
     assert frame_of(name).origin is Origin.LIBRARY
     monkeypatch.syspath_prepend(own)
     assert frame_of(name).origin is Origin.USER
+
+
+def test_installed_commands_that_start_the_script_are_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names._is_launcher.cache_clear()
+    (tmp_path / "boundby").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    seen = ["boundby(8): <module>", f"{tmp_path}/boundby(8): <module>", "train(3): main"]
+    try:
+        assert [frame_of(one).origin for one in seen] == [
+            Origin.LIBRARY,
+            Origin.LIBRARY,
+            Origin.USER,
+        ]
+    finally:
+        names._is_launcher.cache_clear()

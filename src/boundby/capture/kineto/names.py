@@ -6,6 +6,7 @@ import enum
 import functools
 import re
 import sys
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,6 +146,8 @@ def origin_of(path: str) -> Origin:
         return Origin.LIBRARY
     if _STDLIB.search(path):
         return Origin.TORCH
+    if _is_launcher(path):
+        return Origin.LIBRARY
     if sys.path and _is_in(sys.path[0], path):
         return Origin.USER
     if top in _FRAMEWORKS:
@@ -152,6 +155,14 @@ def origin_of(path: str) -> Origin:
     if top.removesuffix(".py") in sys.stdlib_module_names:
         return Origin.TORCH
     return Origin.LIBRARY if _is_installed(path, tuple(sys.path)) else Origin.USER
+
+
+@functools.cache
+def _is_launcher(path: str) -> bool:
+    """Whether a path, perhaps shortened by the profiler, is that of an installed command, as
+    `boundby`, `torchrun`, `accelerate`."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    return not path.endswith(".py") and (scripts / path).is_file()
 
 
 @functools.cache

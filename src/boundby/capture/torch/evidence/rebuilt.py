@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import Growth, RebuiltTensor
@@ -56,6 +57,8 @@ class AssignmentReader:
         self._bound: list[dict[Key, _Bound]] = [{}]
         self._returned: list[dict[Key, _Returned]] = [{}]
         self._lines_run: dict[int, dict[str, None]] = {}  # by frame, from its call on
+        self._fills = InPlaceFills(torch)
+        self._filled: list[dict[Key, Fill]] = []
         # By function and line: a comprehension runs its line in functions of its own.
         self._visits: dict[tuple[str, str], int] = defaultdict(int)
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
@@ -98,6 +101,7 @@ class AssignmentReader:
             if bound.value is not None and bound.value._version != bound.version:
                 bound.print = None
             bound.value = None
+        self._filled.append(self._fills.step_ended())
         self.step += 1
         self._bound.append({})
         self._returned.append({})
@@ -126,9 +130,19 @@ class AssignmentReader:
             for line, same in lines.items()
             if all(same)
         }
-        for one in self._same_results():
+        for one in (*self._same_results(), *self._same_fills()):
             found.setdefault(one.where, one)
         return list(found.values())
+
+    def _same_fills(self) -> list[RebuiltTensor]:
+        """Lines that fill tensors in place with the same values in every step."""
+        varied = self._varied_lines()
+        return [
+            RebuiltTensor(where=line, names=[name], bytes=fill.bytes, times=1)
+            for name, fill in same_fills(self._filled)
+            for line in fill.lines
+            if line not in varied
+        ]
 
     def _same_results(self) -> list[RebuiltTensor]:
         """Lines of functions whose results, and all that they bound on the way, were the same in
@@ -197,6 +211,7 @@ class AssignmentReader:
                 return None
             if event == "return":
                 self._before.pop(id(frame), None)
+                self._fills.function_returned(id(frame))
         return self._on_line
 
     def _remember(self, frame: FrameType) -> None:
@@ -215,6 +230,7 @@ class AssignmentReader:
             return
         if id(frame) in self._lines_run:
             self._lines_run[id(frame)][line] = None
+        self._fills.line_ran(id(frame), line)
         function = frame.f_code.co_name
         self._visits[function, line] += 1
         if self._visits[function, line] > _MOST_VISITS:
@@ -240,7 +256,9 @@ class AssignmentReader:
                 self._add(line, name, None, 0.0, None)
                 continue
             size = one.nbytes if hasattr(one, "nbytes") else 0
-            self._add(line, name, fingerprint(torch, one), float(size), one)
+            key = self._add(line, name, fingerprint(torch, one), float(size), one)
+            if isinstance(one, torch.Tensor):
+                self._fills.bind(id(frame), key, one)
 
     def _look_at_result(self, frame: FrameType, result: object) -> None:
         lines = self._lines_run.pop(id(frame), None)
@@ -265,16 +283,18 @@ class AssignmentReader:
             return None
         return fingerprint(self._torch, value)
 
-    def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> None:
+    def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> Key:
         count = self._counts[line, name]
         self._counts[line, name] += 1
+        key = line, name, count
         bound = _Bound(print=print_, made=print_, bytes=size)
         if print_ is not None and isinstance(value, self._torch.Tensor):
             if value.requires_grad:
                 bound.print = None
             elif not value.is_inference():
                 bound.value, bound.version = value, value._version
-        self._bound[-1][line, name, count] = bound
+        self._bound[-1][key] = bound
+        return key
 
     def _look_at_list(self, line: str, held: list[Any]) -> None:
         known = self._lengths.get(id(held))
