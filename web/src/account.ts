@@ -18,7 +18,7 @@ function pieces(diagnosis: Diagnosis): Piece[] {
     if (!parts.length) {
       return [{ group: name, part: null, ns: group.ns, excess: group.excess_ns ?? 0, shade: 1 }];
     }
-    // What is above the floors is known for the group: it is drawn in its largest part.
+    // Time above the roofline minimum is known per group: it is drawn in the group's largest part.
     return parts.map(([part, ns], index) => ({
       group: name,
       part,
@@ -29,7 +29,7 @@ function pieces(diagnosis: Diagnosis): Piece[] {
   });
 }
 
-/** The account as one stacked bar: a segment for each part, hatched where above the roofs' floor. */
+/** The account as one stacked bar: a segment for each part, hatched where above the roofline minimum. */
 export function accountBar(diagnosis: Diagnosis): HTMLElement {
   const wall = diagnosis.step.wall_ns;
   const segments = pieces(diagnosis).filter((piece) => piece.ns > 0);
@@ -55,7 +55,7 @@ export function accountBar(diagnosis: Diagnosis): HTMLElement {
       const content = facts(`${piece.group}${words ? `: ${words}` : ""}`, [
         ["time", time(piece.ns)],
         ["of the step", share(piece.ns / wall)],
-        ["above the roofs' floor", piece.excess ? time(piece.excess) : null],
+        ["above the roofline minimum", piece.excess ? time(piece.excess) : null],
       ]);
       segment.addEventListener("mousemove", (event) => show(content, event.clientX, event.clientY));
       segment.addEventListener("mouseleave", hide);
@@ -86,7 +86,7 @@ export function groupsBar(groups: Groups, full: number): HTMLElement {
   );
 }
 
-/** One row a group: its share, its time, its parts and what of it is above the floor. */
+/** One row a group: its share, its time, its parts and its time above the roofline minimum. */
 export function accountTable(diagnosis: Diagnosis): HTMLElement {
   const wall = diagnosis.step.wall_ns;
   return h(
@@ -109,7 +109,7 @@ export function accountTable(diagnosis: Diagnosis): HTMLElement {
           { class: "muted" },
           details.join(", "),
           group.excess_ns && group.ns
-            ? h("span", {}, details.length ? "; " : "", h("span", { class: "swatch hatched" }), `${time(group.excess_ns)} above the roofs' floor`)
+            ? h("span", {}, details.length ? "; " : "", h("span", { class: "swatch hatched" }), `${time(group.excess_ns)} above the roofline minimum`)
             : null,
         ),
       );

@@ -32,7 +32,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
   return h(
     "article",
     { class: "card finding", id: `finding-${finding.fault}`, "style.border-left-color": `var(--${finding.group})` },
-    h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
+    h("h3", {}, `${index + 1}. ${finding.title || finding.fault}`, h("span", { class: "tag id" }, finding.fault), h("span", { class: "tag" }, swatch(finding.group), finding.group)),
     finding.summary && h("p", { class: "muted" }, finding.summary),
     saving(finding, wall),
     whisker({ low, expected, high }, wall, finding.group, low < high ? `${time(low)} to ${time(high)}` : ""),
@@ -40,7 +40,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
     finding.static && h("p", { class: "muted" }, "found by reading the source alone, not measured"),
     finding.evidence && h("p", {}, h("span", { class: "muted" }, "seen: "), finding.evidence),
     finding.remark && h("p", { class: "muted" }, finding.remark),
-    finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
+    finding.assumes && h("p", {}, h("span", { class: "muted" }, "assumes: "), finding.assumes),
     finding.where.length > 0 && h(
       "p",
       {},
@@ -69,7 +69,7 @@ export function whole(diagnosis: Diagnosis, finding: Finding): number {
 /** The saving in words; one that is not expected at all is only what it may be. */
 export function saving(finding: Finding, wall: number): HTMLElement {
   const { expected, high } = finding.saving_ns;
-  const [words, ns] = expected < 0.001 * wall ? ["may save up to ", high] as const : ["would save ", expected] as const;
+  const [words, ns] = expected < 0.001 * wall ? ["may save up to ", high] as const : ["saves ", expected] as const;
   return h("p", { class: "large" }, words, h("strong", {}, time(ns)), `, ${share(ns / wall)} of ${finding.out_of ?? "the step"}`);
 }
 
@@ -240,7 +240,7 @@ function outcome(diagnosis: Diagnosis, base: WhatIf | null, entry: WhatIf | null
     "div",
     {},
     h("div", { class: "before-after" }, rows),
-    h("p", { class: "large" }, h("strong", {}, times(wall / expected)), ` as fast: ${time(expected)} a step${low < high ? ` (${time(low)} to ${time(high)})` : ""}`),
+    h("p", { class: "large" }, h("strong", {}, times(wall / expected)), ` faster: ${time(expected)} per step${low < high ? ` (${time(low)} to ${time(high)})` : ""}`),
     guess,
   );
 }

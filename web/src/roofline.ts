@@ -301,7 +301,7 @@ function dotFacts({ op, x, y, strip }: Dot): HTMLElement {
     ["achieved", strip ? rate(y, "B/s") : rate(y, "FLOP/s")],
     ["moved", size(op.bytes)],
     ["of its roof", op.roof_fraction === null ? null : `${op.upper_bound ? "under " : ""}${share(op.roof_fraction)}${op.roof_suspect ? " (faster than light?)" : ""}`],
-    ["floor", op.floor_ns === null ? null : time(op.floor_ns)],
-    ["above floor", op.excess_ns === null ? null : time(op.excess_ns)],
+    ["roofline minimum", op.floor_ns === null ? null : time(op.floor_ns)],
+    ["above the minimum", op.excess_ns === null ? null : time(op.excess_ns)],
   ]);
 }

@@ -9,6 +9,7 @@ import { overheadWords } from "./tables";
 import { schemeButton, swatch } from "./theme";
 
 const FREE = ["compute", "bandwidth", "overhead"];
+const ZERO: Record<string, string> = { compute: "zero compute", bandwidth: "zero memory time", overhead: "zero overhead" };
 const MOST_INSIDE = 3;
 
 export function header(target: string | null, about: string, links: [string, string][]): HTMLElement {
@@ -116,19 +117,19 @@ function ifFree(diagnosis: Diagnosis): HTMLElement | null {
   return h(
     "div",
     { class: "if-free" },
-    h("h3", {}, "If it cost nothing, the step would run"),
+    h("h3", {}, "If this took no time, the step would be"),
     free
       .sort((a, b) => gain(b) - gain(a))
       .map((name) =>
         h(
           "div",
           { class: "gain", "data-free": name },
-          h("span", {}, swatch(name), name, " free"),
+          h("span", {}, swatch(name), ZERO[name] ?? name),
           h("div", { class: "track" }, h("div", {
             "style.width": `${(100 * (gain(name) - 1)) / (most - 1)}%`,
             "style.background": `var(--${name})`,
           })),
-          h("span", { class: "number" }, `${times(gain(name))} as fast`),
+          h("span", { class: "number" }, `${times(gain(name))} faster`),
         ),
       ),
   );
@@ -141,7 +142,7 @@ function doFirst(diagnosis: Diagnosis): HTMLElement {
       "div",
       { class: "card answer" },
       h("h3", {}, "Do first"),
-      h("p", {}, "None of the faults that boundby knows would save as much as a percent of this step."),
+      h("p", {}, "No fault that boundby looks for would save 1% of this step or more."),
     );
   }
   return h(
@@ -151,13 +152,13 @@ function doFirst(diagnosis: Diagnosis): HTMLElement {
     h(
       "p",
       { class: "large" },
-      h("a", { href: `#finding-${first.fault}` }, first.fault),
-      " would save ",
+      h("a", { href: `#finding-${first.fault}` }, first.title || first.fault),
+      ": saves ",
       h("strong", {}, time(first.saving_ns.expected)),
       `, ${share(first.saving_ns.expected / whole(diagnosis, first))} of ${first.out_of ?? "the step"}`,
     ),
     h("div", { class: "code" }, h("code", {}, first.change), copyButton("the change", () => first.change)),
-    h("p", { class: "muted" }, first.where.length ? `at ${first.where.slice(0, 3).map(lastPart).join(", ")}; ` : "", `if ${first.assumes}`),
+    h("p", { class: "muted" }, first.where.length ? `at ${first.where.slice(0, 3).map(lastPart).join(", ")}; ` : "", `assumes that ${first.assumes}`),
   );
 }
 

@@ -20,11 +20,11 @@ const lineColumns = (wall: number): Column<Line>[] => [
     cell: (row) => share(ofRoof(row)),
     numeric: true,
   },
-  { title: "goes to", value: (row) => mainGroup(row), cell: (row) => groupsBar(row.groups, Math.max(row.ns, wall / 4)) },
+  { title: "group", value: (row) => mainGroup(row), cell: (row) => groupsBar(row.groups, Math.max(row.ns, wall / 4)) },
   { title: "overhead", value: (row) => row.groups.overhead ?? 0, cell: (row) => h("span", { class: "muted" }, overheadWords(row)), wide: true },
 ];
 
-/** Its work's floor over its work's time: no roof says how fast a host should be. */
+/** The roofline minimum of its operators over their time: no roof applies to host time. */
 function ofRoof(row: Line): number | null {
   const work = row.ns - CAUSES.reduce((sum, cause) => sum + (row.parts?.[cause] ?? 0), 0);
   return row.floor_ns && work > 0 ? row.floor_ns / work : null;
@@ -57,7 +57,7 @@ const OPS: Column<Op>[] = [
     cell: (row) => (row.upper_bound && row.roof_fraction ? `under ${share(row.roof_fraction)}` : share(row.roof_fraction)),
     numeric: true,
   },
-  { title: "above floor", value: (row) => row.excess_ns, cell: (row) => time(row.excess_ns), numeric: true },
+  { title: "above minimum", value: (row) => row.excess_ns, cell: (row) => time(row.excess_ns), numeric: true },
   { title: "FLOP/byte", value: (row) => intensity(row), cell: (row) => count(round(intensity(row))), numeric: true },
   {
     title: "line",
