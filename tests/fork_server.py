@@ -30,6 +30,8 @@ _LOADED = (
     *("boundby.capture.torch.recorder", "boundby.capture.process.script", "boundby.diagnosis"),
 )
 _POLL_S = 0.005
+# For every process that a test waits for: longer than any of them takes on a busy machine.
+HANG_S = 600.0
 
 
 def run_python(
@@ -38,7 +40,7 @@ def run_python(
     cwd: Path,
     env: dict[str, str],
     stdin: str = "",
-    timeout_s: float = 120.0,
+    timeout_s: float = HANG_S,
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *arguments])` with text in and out.
 

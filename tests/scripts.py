@@ -105,7 +105,7 @@ def run_command(
             check=False,
             cwd=folder,
             env=env or environment(),
-            timeout=120,
+            timeout=fork_server.HANG_S,
         )
     else:
         done = fork_server.run_python(start, cwd=folder, env=env or environment(), stdin=stdin)

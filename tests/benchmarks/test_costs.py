@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import HANG_S
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +74,7 @@ def test_hooks_are_timed_on_a_cpu() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("at a steady pace")

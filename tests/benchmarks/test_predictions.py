@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fork_server import HANG_S
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("ledger", "diagnosed", "medians", "turns", "fixes", "predictions_table", "predictions")
 
@@ -175,7 +177,7 @@ def measured(folder: Path, seconds: float, device: str = "cpu") -> dict[str, Any
         env={**os.environ, "PYTHONPATH": paths, "BOUNDBY_COMMIT": "abc", "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=HANG_S,
     )
     ledger = folder / "ledger.jsonl"
     lines = ledger.read_text().splitlines() if ledger.exists() else []

@@ -12,6 +12,7 @@ import psutil
 
 from boundby.lab import EXPERIMENTS
 from boundby.model.lab import LabReport
+from tests.fork_server import HANG_S
 from tests.scripts import boundby
 
 
@@ -73,7 +74,7 @@ def test_interrupt_keeps_finished_results(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "are done and kept" in err.strip().splitlines()[-1]
     report = msgspec.json.decode(target.read_bytes(), type=LabReport)

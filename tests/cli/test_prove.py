@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import HANG_S
+
 pytest.importorskip("torch")
 
 SCRIPT = """import torch
@@ -32,7 +34,7 @@ def prove(folder: Path, *options: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
         env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
         check=False,
     )

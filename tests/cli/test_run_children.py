@@ -45,7 +45,7 @@ PROCESS = (
         queue = context.Queue()
         process = context.Process(target=work, args=(queue,))
         process.start()
-        print(queue.get(timeout=100))
+        print(queue.get(timeout=600))
         process.join()
         sys.exit(3)
 """

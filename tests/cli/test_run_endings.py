@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture.own_files import is_own_file
+from tests.fork_server import HANG_S
 from tests.scripts import SHORT, TRAINING, command, environment, run, write
 
 pytest.importorskip("torch")
@@ -151,7 +152,7 @@ def test_being_interrupted(tmp_path: Path) -> None:
 import time
 for _ in range(4): train()
 print("on", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     write(tmp_path, source)
     running = subprocess.Popen(
@@ -165,7 +166,7 @@ time.sleep(60)
     assert running.stdout is not None
     assert running.stdout.readline() == "on\n"
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=HANG_S)
     assert running.returncode == 130
     assert "Step train 4x8:" in err
     assert "the script was interrupted during its clean steps, after 4 steps" in " ".join(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import HANG_S
 from tests.scripts import command, environment, write
 
 pytest.importorskip("torch.distributed")
@@ -39,7 +40,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
         env=environment(),
-        timeout=120,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"-bound( \(uncertain\))?\. |Bound by: ", done.stderr)) == 1

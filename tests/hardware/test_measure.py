@@ -17,6 +17,7 @@ from boundby.hardware.probes import gaps, matmul, overhead, vector
 from boundby.hardware.stopwatch import stopwatch_for
 from boundby.model import Machine, store
 from boundby.model.errors import BoundbyError
+from tests.fork_server import HANG_S
 
 torch = pytest.importorskip("torch")
 
@@ -103,7 +104,7 @@ def test_an_interrupt_leaves_no_file_behind(tmp_path: Path) -> None:
         time.sleep(0.1)
     time.sleep(2)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert errors.decode().strip().splitlines()[-1].startswith("boundby: interrupted")
     assert not list(tmp_path.rglob("*.json"))

@@ -24,6 +24,7 @@ from boundby.prove.live_run import LiveRun
 from boundby.prove.ranks import Ranks, free_port, shared_plan, slowest, worst
 from boundby.prove.request import Request
 from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply
+from tests.fork_server import HANG_S
 from tests.scripts import write
 
 torch = pytest.importorskip("torch")
@@ -87,7 +88,7 @@ def test_the_first_rank_decides_what_all_run(monkeypatch: pytest.MonkeyPatch) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=HANG_S)
     block, check = Block(variant=("a/x",), untimed=1, timed=2), Check(variant=("a/x",))
     assert seen == {0: [block, check], 1: [block, check]}
     assert replies == [BlockResult(times_ns=[2.0]), Numerics(ok=False, why="rank 1")]

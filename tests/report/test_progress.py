@@ -9,6 +9,7 @@ import pytest
 
 from boundby.model import progress
 from boundby.report.progress import progress_bar
+from tests.fork_server import HANG_S
 
 MEASURE = """
 import boundby
@@ -57,7 +58,7 @@ def test_python_gets_the_bar_at_a_terminal_and_stdout_stays_its_own() -> None:
     done = subprocess.Popen(
         [sys.executable, "-c", MEASURE], stdout=subprocess.PIPE, stderr=theirs, text=True
     )
-    out, _ = done.communicate(timeout=60)
+    out, _ = done.communicate(timeout=HANG_S)
     os.close(theirs)
     shown = os.read(ours, 10_000).decode()
     os.close(ours)
