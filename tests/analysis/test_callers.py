@@ -65,7 +65,7 @@ class Calls:
         ]
 
 
-def test_a_function_called_from_two_lines_shows_as_two() -> None:
+def test_function_called_from_two_lines_has_two_callers() -> None:
     calls = Calls()
     calls.call("train.py:15", ns=3.0)
     calls.call("train.py:21", ns=1.0)
@@ -75,7 +75,7 @@ def test_a_function_called_from_two_lines_shows_as_two() -> None:
     ]
 
 
-def test_callers_further_out_are_taken_where_the_inner_ones_are_the_same() -> None:
+def test_outer_callers_distinguish_calls_with_the_same_inner_caller() -> None:
     calls = Calls()
     calls.call("train.py:15", "net.py:3")
     calls.call("train.py:15", "net.py:3")
@@ -86,7 +86,7 @@ def test_callers_further_out_are_taken_where_the_inner_ones_are_the_same() -> No
     ]
 
 
-def test_a_function_with_one_caller_names_the_innermost() -> None:
+def test_function_with_one_caller_names_the_innermost_line() -> None:
     calls = Calls()
     calls.call("train.py:15", "net.py:3")
     calls.call("train.py:15", "net.py:3")
@@ -98,7 +98,7 @@ def test_trace_without_callers_leaves_lines_unchanged() -> None:
     assert with_callers([LINE], Calls().records(), timeline) == [LINE]
 
 
-def test_the_costliest_line_gets_a_sentence_and_the_finding_about_it() -> None:
+def test_costliest_line_gets_advice_and_its_finding() -> None:
     ops = [
         OpRow(
             name="aten::mm",

@@ -20,7 +20,7 @@ def on(chip: str, rows: list[ChipRow]) -> ChipRow | None:
     return next((row for row in rows if row.chip == chip), None)
 
 
-def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
+def test_matmuls_scale_with_matrix_rate() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     row = on("B200", faster_chips(step_model_of(timeline, H200), []))
     assert row is not None
@@ -30,14 +30,14 @@ def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
     assert row.wall_ns.low < row.wall_ns.expected < row.wall_ns.high
 
 
-def test_traffic_runs_faster_by_the_ratio_of_the_memories() -> None:
+def test_memory_traffic_scales_with_bandwidth() -> None:
     timeline = scene_of([(GELU, 104.0)] * 40, host_us=1).timeline()
     row = on("B200", faster_chips(step_model_of(timeline, H200), []))
     assert row is not None
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 4.8 / 8.0, rel=0.05)
 
 
-def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
+def test_lower_bandwidth_slows_memory_bound_operators() -> None:
     """Products at 165 TFLOP/s and traffic at 1,008 GB/s; an L40S has 362 and 864."""
     machine = msgspec.structs.replace(
         round_machine(),
@@ -59,7 +59,7 @@ def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
     assert row.wall_ns.expected == pytest.approx(on_paper / 0.9, rel=0.02)
 
 
-def test_a_faster_chip_waits_for_the_same_host() -> None:
+def test_faster_chip_keeps_host_time() -> None:
     """The host takes 100 us for each product of 138: no chip makes them shorter than that."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=100).timeline()
     rows = faster_chips(step_model_of(timeline, H200), [])
@@ -67,7 +67,7 @@ def test_a_faster_chip_waits_for_the_same_host() -> None:
     assert all(row.wall_ns.low >= 0.98 * 40 * 100e3 for row in rows)
 
 
-def test_no_chip_is_named_while_findings_remain() -> None:
+def test_no_chip_is_suggested_while_findings_remain() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     wall = float(timeline.wall_ns)
     saving = Estimate(low=0.0, expected=0.1 * wall, high=0.2 * wall)
@@ -79,13 +79,11 @@ def test_no_chip_is_named_while_findings_remain() -> None:
     ("device_us", "host_us"),
     [(138.0, 400.0), (1000.0, 5.0)],  # a device that waits; kernels at a seventh of their roof
 )
-def test_no_chip_is_named_for_a_step_that_is_not_at_the_roof(
-    device_us: float, host_us: float
-) -> None:
+def test_no_chip_is_suggested_for_a_step_below_its_roofs(device_us: float, host_us: float) -> None:
     timeline = scene_of([(PRODUCT, device_us)] * 40, host_us=host_us).timeline()
     assert faster_chips(step_model_of(timeline, H200), []) == []
 
 
-def test_an_unknown_chip_is_compared_with_none() -> None:
+def test_unknown_device_is_compared_with_no_chip() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     assert faster_chips(step_model_of(timeline), []) == []

@@ -56,7 +56,7 @@ def test_a_time_that_was_given_has_no_samples() -> None:
     assert made.before.samples_ns == []
 
 
-def test_the_groups_changes_add_up_to_the_step() -> None:
+def test_group_changes_add_up_to_the_step_change() -> None:
     diagnosis = real_diagnosis()
     account = diagnosis.account
     overhead = replace(
@@ -73,7 +73,7 @@ def test_the_groups_changes_add_up_to_the_step() -> None:
     assert sync.delta_ns == pytest.approx(2e6)
 
 
-def test_operators_are_matched_wherever_their_lines_went() -> None:
+def test_operators_are_matched_when_their_lines_move() -> None:
     before = real_diagnosis()
     moved = [replace(row, where="elsewhere.py:1", ns=2 * row.ns) for row in before.ops]
     made = compare(before, replace(before, ops=moved[1:]), names=("a", "b"))
@@ -85,7 +85,7 @@ def test_operators_are_matched_wherever_their_lines_went() -> None:
     assert deltas == sorted(deltas, reverse=True)
 
 
-def test_lines_of_work_alone_are_not_held_against_whole_ones() -> None:
+def test_lines_with_device_time_only_are_compared_with_a_warning() -> None:
     wall_ns = real_diagnosis().step.wall_ns
     older, whole = (
         with_lines(("a.py:1", "f()", wall_ns / 5)),
@@ -115,7 +115,7 @@ def named(where: str, function: str | None, text: str | None, ns: float) -> Line
     return LineRow(where=where, function=function, text=text, ns=ns, share=0.1)
 
 
-def test_lines_of_a_renamed_file_are_the_same_lines() -> None:
+def test_lines_are_matched_in_a_renamed_file() -> None:
     before = [
         named("train.py:10", "Block.forward", "x = self.act(x)", 5e6),
         named("train.py:20", "Head.forward", "x = self.act(x)", 3e6),
@@ -161,7 +161,7 @@ def test_lines_without_text_are_matched_by_their_place() -> None:
     assert row.delta_ns == -1e6
 
 
-def test_two_machines_are_compared_with_a_warning() -> None:
+def test_diagnoses_of_two_machines_are_compared_with_a_warning() -> None:
     before, after = real_diagnosis(), full_diagnosis()
     assert not any("machines" in line for line in compare(before, after, names=("", "")).warnings)
     other = replace(after, machine=replace(after.machine, device="Round 2"))
@@ -169,7 +169,7 @@ def test_two_machines_are_compared_with_a_warning() -> None:
     assert any("Round 1 and Round 2" in line for line in warnings)
 
 
-def test_steps_timed_in_different_ways_are_a_warning() -> None:
+def test_different_timing_methods_give_a_warning() -> None:
     samples = around(10e6, 0.01)
     profiled = with_steps(samples, wall_source="profiled")
     mixed = compare(with_steps(samples), profiled, names=("", ""))
@@ -198,7 +198,7 @@ def waiting(diagnosis: Diagnosis, share: float) -> Diagnosis:
     return replace(diagnosis, step=step, account=replace(account, overhead=overhead))
 
 
-def test_time_without_a_core_is_not_compared() -> None:
+def test_cpu_wait_time_is_not_compared() -> None:
     quiet = with_steps(around(10e6, 0.02))
     made = compare(quiet, waiting(quiet, 0.10), names=("a", "b"))
     assert made.slowdown == pytest.approx(0)
@@ -208,14 +208,14 @@ def test_time_without_a_core_is_not_compared() -> None:
     assert overhead.delta_ns == pytest.approx(0, abs=1)
 
 
-def test_a_run_on_a_busy_machine_is_not_judged() -> None:
+def test_run_on_a_busy_machine_has_no_verdict() -> None:
     quiet = with_steps(around(10e6, 0.02))
     made = compare(quiet, waiting(with_steps(around(20e6, 0.02)), 0.6), names=("a", "b"))
     assert made.beyond_noise is None
     assert "B waited for a core for 60% of its steps" in made.refused
 
 
-def test_another_thread_count_is_named() -> None:
+def test_different_thread_count_is_reported() -> None:
     before = with_steps(around(10e6, 0.02))
     one, two = (
         replace(before, machine=replace(before.machine, threads=threads)) for threads in (1, 2)
@@ -225,7 +225,7 @@ def test_another_thread_count_is_named() -> None:
     )
 
 
-def test_a_diagnosis_does_not_differ_from_itself() -> None:
+def test_diagnosis_compared_with_itself_has_no_difference() -> None:
     """Its own steps may differ by any factor: an empty one of 49 us beside one of 9.3 ms."""
     one = with_steps([49e3, 9.3e6])
     found = compare(one, one, names=("a", "a"))

@@ -8,7 +8,7 @@ from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
 
 
-def test_the_path_is_summed_by_operator_and_host() -> None:
+def test_critical_path_is_summed_by_operator_and_host_line() -> None:
     scene = Scene(end=170)
     call = OpCall(name="aten::relu", args=(tensor(1000),))
     for start in (0, 60):

@@ -20,7 +20,7 @@ from boundby.step.device_ops import device_work
 from tests.capture.kineto_events import event, kernel, launch, step_events, text, write
 
 
-def test_time_is_divided_by_class_and_by_what_is_costed(tmp_path: Path) -> None:
+def test_device_time_is_divided_by_kernel_class_and_costed_share(tmp_path: Path) -> None:
     events = [
         *step_events(),  # addmm of known cost 50 us, relu without shapes 30 us
         launch(103, 80),

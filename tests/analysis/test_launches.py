@@ -18,7 +18,7 @@ def test_each_operator_has_its_delay_and_its_short_kernels() -> None:
     assert (row.delay_ns, row.kernel_ns, row.shortest_ns) == (7000, 22500, 5000)
 
 
-def test_a_launch_that_waits_for_room_in_the_queue_is_blocked() -> None:
+def test_launch_that_waits_for_a_full_queue_is_blocked() -> None:
     """300 launches of 2 us each while the first kernel runs for a millisecond; one takes 200 us."""
     scene = Scene(end=2000)
     at = 0.0
@@ -37,7 +37,7 @@ def test_a_launch_that_waits_for_room_in_the_queue_is_blocked() -> None:
     assert launch_queue(Scene().timeline()) is None
 
 
-def test_sequences_of_short_kernels_that_repeat_are_found() -> None:
+def test_repeated_sequences_of_short_kernels_are_found() -> None:
     """add, mul, exp three times, a long kernel between them."""
     scene = Scene(end=200)
     for start in (0, 50, 100):

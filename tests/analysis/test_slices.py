@@ -31,7 +31,7 @@ def product(scene: Scene, start: float, *, kernel: tuple[float, float]) -> None:
     scene.on_device(*kernel, name="gemm", launch=launch)
 
 
-def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
+def test_kernel_slice_has_operator_roofline_minimum_and_launch() -> None:
     scene = Scene(end=3000)
     product(scene, 10, kernel=(20, 2220))
     timeline = scene.timeline()
@@ -57,7 +57,7 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     )
 
 
-def test_the_floor_of_an_operator_is_spread_over_its_kernels_by_time() -> None:
+def test_roofline_minimum_of_an_operator_is_divided_over_its_kernels_by_time() -> None:
     scene = Scene(end=3000)
     product(scene, 10, kernel=(20, 1520))
     scene.on_device(1520, 2020, name="reduce", launch=1)
@@ -69,7 +69,7 @@ def test_the_floor_of_an_operator_is_spread_over_its_kernels_by_time() -> None:
     assert first + second == pytest.approx(2 * 8192**3 / 1e15 * 1e9)
 
 
-def test_gaps_have_the_cause_that_explains_most_of_them() -> None:
+def test_gap_has_the_cause_of_most_of_its_time() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 40, HostKind.DATA, "next")
     launch = scene.on_host(42, 44, HostKind.LAUNCH, "launch")
@@ -87,7 +87,7 @@ def test_gaps_have_the_cause_that_explains_most_of_them() -> None:
     assert [gap.cause for gap in gaps] == ["data", "sync", "python"]
 
 
-def test_on_a_cpu_the_operators_are_the_work() -> None:
+def test_cpu_slices_are_operators() -> None:
     scene = Scene(end=5000)
     operands = (tensor(1024, 1024), tensor(1024, 1024))
     scene.on_host(0, 4000, call=OpCall(name="aten::mm", args=operands))
@@ -102,7 +102,7 @@ def test_on_a_cpu_the_operators_are_the_work() -> None:
     assert piece.floor_ns == pytest.approx(2 * 1024**3 / 5e13 * 1e9)
 
 
-def test_python_frames_are_left_out_unless_python_is_all_there_is() -> None:
+def test_python_frames_are_shown_only_where_nothing_else_is() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 90, HostKind.PYTHON, "train.py(3): step")
     scene.on_host(1, 40, HostKind.PYTHON, "nn.Module: Linear_0")
@@ -117,7 +117,7 @@ def test_python_frames_are_left_out_unless_python_is_all_there_is() -> None:
     assert names == ["nn.Module: Linear_0", "aten::linear", "augment.py(9): crop"]
 
 
-def test_too_many_are_cut_to_the_longest_and_kernels_keep_their_launches(
+def test_slices_over_the_limit_keep_the_longest_and_their_launches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "MOST_SLICES", 60)
@@ -137,7 +137,7 @@ def test_too_many_are_cut_to_the_longest_and_kernels_keep_their_launches(
 
 
 @pytest.mark.parametrize("name", ["bad_mlp_syncs", "bert_base_b1_overhead"])
-def test_real_traces(name: str) -> None:
+def test_slices_of_real_traces_are_consistent(name: str) -> None:
     """Kernels and gaps fill the device's time, each kernel comes after its launch began."""
     diagnosis = boundby.load(H200 / f"{name}.json.gz")
     found = diagnosis.timeline
@@ -154,7 +154,7 @@ def test_real_traces(name: str) -> None:
         assert diagnosis.ops[piece.op].bound == piece.bound
 
 
-def test_two_lines_of_a_library_are_two_rows() -> None:
+def test_two_library_lines_are_two_rows() -> None:
     """The user's line leads into both: each slice points at the row of its own."""
     scene = Scene(end=4000)
     product(scene, 0, kernel=(10, 1500))

@@ -7,7 +7,7 @@ from tests.faults.step_models import step_model_of
 from tests.timelines import Scene
 
 
-def test_bandwidth_that_is_communication_is_called_so() -> None:
+def test_bandwidth_verdict_names_communication() -> None:
     scene = Scene(end=1100.0)
     launch = scene.on_host(0, 10, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
     scene.on_device(
@@ -24,7 +24,7 @@ def test_overhead_verdict_does_not_mention_communication() -> None:
     assert "communication" not in find_verdict(step_model_of(scene.timeline())).verdict.why
 
 
-def test_waiting_is_not_mentioned_without_overhead() -> None:
+def test_cpu_wait_is_not_mentioned_without_overhead() -> None:
     nothing = Group()
     account = Account(compute=nothing, bandwidth=nothing, overhead=nothing, unknown=nothing)
     assert _main_cause(account, "overhead") == ""
