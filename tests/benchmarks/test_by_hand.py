@@ -37,7 +37,7 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return __import__("proofs_by_hand")
 
 
-def test_what_prove_came_to_is_timed_in_turn_with_every_variant(
+def test_result_of_prove_is_timed_alternately_with_every_variant(
     by_hand: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, quick, broken = (tmp_path / name for name in ("train.py", "quick.py", "broken.py"))
@@ -55,7 +55,7 @@ def test_what_prove_came_to_is_timed_in_turn_with_every_variant(
     assert low <= middle <= high < 0.95
 
 
-def test_a_pace_that_is_the_same_for_all_in_a_round_does_not_count(by_hand: ModuleType) -> None:
+def test_host_speed_common_to_a_round_cancels(by_hand: ModuleType) -> None:
     turn = by_hand.Turn
     rounds = [{"a": turn(2.0 * pace, 1.0), "b": turn(1.0 * pace, 1.0)} for pace in (1.0, 3.0, 1.5)]
     (a,), (b,) = by_hand._at_one_pace(rounds, ["a"]), by_hand._at_one_pace(rounds, ["b"])

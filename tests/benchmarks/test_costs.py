@@ -36,7 +36,7 @@ def taker(hooks: ModuleType, paces: list[tuple[float, float]]) -> Callable[[bool
     return take
 
 
-def test_pairs_count_where_the_pace_was_the_same_in_both(hooks: ModuleType) -> None:
+def test_pairs_count_where_host_speed_was_steady(hooks: ModuleType) -> None:
     # Four pairs: steady, steady but slow, a change between the steps, a change within one.
     paces = [(1.0, 1.05), (1.09, 1.0), (2.0, 2.0), (2.0, 2.1)]
     paces += [(1.0, 1.0), (2.0, 2.0), (1.0, 1.0), (1.0, 1.2)]
@@ -48,14 +48,14 @@ def test_pairs_count_where_the_pace_was_the_same_in_both(hooks: ModuleType) -> N
     assert said[1].startswith(f"at a steady pace, 10 of {len(pairs)} pairs (")
 
 
-def test_a_host_that_is_never_steady_ends_by_the_clock(hooks: ModuleType) -> None:
+def test_unsteady_host_stops_at_the_time_limit(hooks: ModuleType) -> None:
     pairs = hooks.take_pairs(taker(hooks, [(1.0, 1.0), (2.0, 2.0)]), count=1, seconds=0.01)
     assert pairs and not any(pair.steady for pair in pairs)
     assert hooks.words(pairs).splitlines()[1].endswith("pairs (0%): none")
     assert hooks.named(pairs)["steady"] is None
 
 
-def test_both_orders_are_taken(hooks: ModuleType) -> None:
+def test_both_orders_are_measured(hooks: ModuleType) -> None:
     order: list[bool] = []
 
     def take(listens: bool) -> Any:
@@ -95,7 +95,7 @@ turns.serve(lambda: turns.Program(step, cuda=False, turn_s=0.01))
 """
 
 
-def test_a_plain_and_a_watched_process_take_turns(
+def test_plain_and_observed_processes_alternate(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

@@ -19,7 +19,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return __import__("ledger")
 
 
-def test_the_newest_row_of_each_key_counts(ledger: ModuleType, tmp_path: Path) -> None:
+def test_newest_row_of_each_key_is_used(ledger: ModuleType, tmp_path: Path) -> None:
     kept = ledger.Ledger("made", key=("device", "name"), folder=tmp_path / "new")
     assert kept.rows() == [] and kept.newest() == {}
     for wall in (1, 2):
@@ -32,7 +32,7 @@ def test_the_newest_row_of_each_key_counts(ledger: ModuleType, tmp_path: Path) -
     }
 
 
-def test_a_row_says_its_commit_and_keeps_a_device_of_its_own(
+def test_row_has_its_commit_and_keeps_an_explicit_device(
     ledger: ModuleType, tmp_path: Path
 ) -> None:
     kept = ledger.Ledger("made", key=("device",), folder=tmp_path)
@@ -45,7 +45,7 @@ def test_a_row_says_its_commit_and_keeps_a_device_of_its_own(
     ("module", "name"),
     [("accounts", "accounts"), ("predictions_table", "predictions"), ("proofs_table", "proofs")],
 )
-def test_every_benchmark_makes_its_document_from_its_ledger(
+def test_every_benchmark_renders_its_document_from_its_ledger(
     module: str, name: str, tmp_path: Path
 ) -> None:
     code = (

@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_saving_of_the_run_is_a_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_of_a_run_fault_is_a_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from planted import share_of  # type: ignore[import-not-found]
 

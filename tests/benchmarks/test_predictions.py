@@ -44,7 +44,7 @@ def diagnosis(*rows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_the_largest_set_that_has_a_row_is_the_prediction(predictions: ModuleType) -> None:
+def test_prediction_is_the_largest_combination_with_a_row(predictions: ModuleType) -> None:
     rows = [row("graphs", wall=90), row("sdpa", wall=80), row("fused", wall=95)]
     rows += [row("sdpa", "fused", wall=75), row("sdpa", "other", wall=60)]
     found = predictions.predicted(diagnosis(*rows), ["graphs", "sdpa", "fused"])
@@ -67,9 +67,7 @@ def seen(clock: float, *walls: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("clock", "changed"), [(104.0, False), (115.0, True), (85.0, True)])
-def test_a_step_that_had_changed_was_diagnosed_once_more(
-    scored: ModuleType, clock: float, changed: bool
-) -> None:
+def test_changed_step_is_diagnosed_again(scored: ModuleType, clock: float, changed: bool) -> None:
     assert scored.lacks_diagnosis(seen(clock, 100.0)) is changed
     assert not scored.lacks_diagnosis(seen(clock, 100.0)[:1])
     # Once it was, that counts, whatever it says.
@@ -80,7 +78,7 @@ def test_a_step_that_had_changed_was_diagnosed_once_more(
     assert not scored.lacks_diagnosis(between)
 
 
-def test_a_go_that_was_cut_before_that_says_nothing(scored: ModuleType) -> None:
+def test_attempt_cut_before_its_second_diagnosis_is_ignored(scored: ModuleType) -> None:
     def go(number: int, clock: float, wall: float, fixed: float) -> list[dict[str, Any]]:
         said = {"low": 1.0, "expected": wall - fixed, "high": wall}
         rows = seen(clock, wall)
@@ -94,7 +92,7 @@ def test_a_go_that_was_cut_before_that_says_nothing(scored: ModuleType) -> None:
     assert [one["after"] for one in scored.rows_of(whole + cut, "it")] == [60.0]
 
 
-def test_a_saving_is_that_of_pairs(scored: ModuleType) -> None:
+def test_saving_is_the_median_of_pairs(scored: ModuleType) -> None:
     """A host that doubles its pace half of the time, for both alike within a round."""
     draw = np.random.default_rng(1)
     pace = np.repeat(draw.choice([1.0, 2.0], 20), 4)
@@ -108,25 +106,25 @@ def test_a_saving_is_that_of_pairs(scored: ModuleType) -> None:
     assert scored.saving(eager, unpaired)[1] > 5
 
 
-def test_one_that_came_later_stands_beside_its_own_rounds(scored: ModuleType) -> None:
+def test_variant_added_later_is_compared_with_its_own_rounds(scored: ModuleType) -> None:
     eager = {"rounds_ns": [100.0] * 20 + [200.0] * 20}
     late = {"rounds_ns": [150.0] * 20, "processes": 1, "first_round": 20}
     assert scored.saving(eager, late) == (50.0, 0.0)
     assert scored.saving(eager, late, 2) == (250.0, 0.0)
 
 
-def test_few_rounds_are_not_known_however_alike(scored: ModuleType) -> None:
+def test_spread_of_few_rounds_is_unknown(scored: ModuleType) -> None:
     """Five may all be on one side of what the next hundred come to."""
     few = {"rounds_ns": [80.0] * 5, "processes": 1, "first_round": 0}
     assert scored.saving({"rounds_ns": [100.0] * 5}, few) == (20.0, float("inf"))
 
 
-def test_older_rows_are_read_as_they_were(scored: ModuleType) -> None:
+def test_older_ledger_rows_are_read(scored: ModuleType) -> None:
     saved, doubt = scored.saving({"rounds_ns": [99.0, 100, 101]}, {"rounds_ns": [80.0, 80, 80]})
     assert saved == 20 and doubt == pytest.approx((1 / 3) ** 0.5)
 
 
-def test_blocks_of_neighbours_widen_what_goes_together(predictions: ModuleType) -> None:
+def test_correlated_neighbours_widen_the_interval(predictions: ModuleType) -> None:
     low, middle, high = predictions.median_interval([1.0, 2.0, 3.0] * 30)
     assert middle == 2.0 and low == high == 2.0
     assert predictions.median_interval([5.0]) == (5.0, 5.0, 5.0)
@@ -184,7 +182,7 @@ def measured(folder: Path, seconds: float, device: str = "cpu") -> dict[str, Any
     return {found["fix"]: found for found in map(json.loads, lines)}
 
 
-def test_a_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
+def test_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     rows = measured(tmp_path, 60.0)
     assert list(rows) == ["eager", "fused", "graphs", "again", "batch 2x"]
@@ -212,7 +210,7 @@ def test_fix_without_time_is_not_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_tiny_case_is_measured_on_a_gpu(tmp_path: Path) -> None:
+def test_tiny_case_is_measured_on_a_gpu(tmp_path: Path) -> None:
     rows = measured(tmp_path, 100.0, "cuda")
     assert list(rows) == ["eager", "fused", "graphs", "again", "batch 2x"]
     played = {len(found["rounds_ns"]) for found in rows.values()}

@@ -39,7 +39,7 @@ def rounds(turns: ModuleType, count: int) -> Callable[[], bool]:
     return lambda: len(turns.rounds) >= count
 
 
-def test_one_works_while_the_others_wait(turns: ModuleType, tmp_path: Path) -> None:
+def test_processes_take_turns_one_at_a_time(turns: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "diary"
     with turns.Turns() as game:
         for name in "abc":
@@ -67,7 +67,7 @@ class Late:
         return 1.0, 1.0
 
 
-def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_continues(
+def test_failed_dead_or_hanging_process_is_dropped(
     turns: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -99,7 +99,7 @@ def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_continues(
         ("RuntimeError: expected a memory format", False),
     ],
 )
-def test_what_a_lack_of_memory_looks_like(turns: ModuleType, words: str, crowded: bool) -> None:
+def test_lack_of_memory_is_recognised(turns: ModuleType, words: str, crowded: bool) -> None:
     assert turns.DroppedError(words).crowded is crowded
 
 
@@ -131,7 +131,7 @@ def test_server_ends_with_its_parent(tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{one}").exists() for one in ids)
 
 
-def test_a_started_command_plays_too(turns: ModuleType, tmp_path: Path) -> None:
+def test_started_command_takes_turns(turns: ModuleType, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import turns\n"
