@@ -30,7 +30,7 @@ def test_traces_in_an_archive_are_found_by_content(tmp_path: Path) -> None:
     assert [row.name for row in diagnosis.ranks] == ["rank0.json.gz", "rank1"]
 
 
-def test_an_archive_without_traces_and_a_damaged_one_are_one_line(tmp_path: Path) -> None:
+def test_archive_without_traces_or_damaged_gives_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "other.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("readme.txt", "not a trace " * 100)
@@ -41,7 +41,7 @@ def test_an_archive_without_traces_and_a_damaged_one_are_one_line(tmp_path: Path
         sources.observe(path)
 
 
-def test_a_url_is_copied(tmp_path: Path) -> None:
+def test_url_is_downloaded(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     copy = local_copy(SYNCS.as_uri())
     assert copy.name == SYNCS.name

@@ -39,7 +39,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     yield fake
 
 
-def test_a_break_is_at_the_innermost_line_of_the_users(compiler: Any) -> None:
+def test_graph_break_is_at_the_innermost_user_line(compiler: Any) -> None:
     stack = [frame(compiler.script, 12), frame(LIBRARY, 40)]
     one = SimpleNamespace(
         reason="Unsupported Tensor.item() call\n  Explanation: ...", user_stack=stack
@@ -49,7 +49,7 @@ def test_a_break_is_at_the_innermost_line_of_the_users(compiler: Any) -> None:
     assert line.endswith("train.py:12") and reason == "Unsupported Tensor.item() call"
 
 
-def test_functions_that_were_compiled_again_have_the_last_guard_that_failed(compiler: Any) -> None:
+def test_recompiled_function_has_its_last_failed_guard(compiler: Any) -> None:
     size = "0/1: tensor 'x' size mismatch at index 0. expected 5, actual 6"
     seen = [
         metrics(compiler.script, "forward"),
@@ -64,14 +64,14 @@ def test_functions_that_were_compiled_again_have_the_last_guard_that_failed(comp
     assert compiled_again() == ()
 
 
-def test_the_limit_of_recompilations_is_known_from_the_counters(compiler: Any) -> None:
+def test_recompilation_limit_is_read_from_the_counters(compiler: Any) -> None:
     assert not gave_up()
     compiler.counters = {"unimplemented": {"Dynamo recompile limit exceeded\n  Hint": 1}}
     assert gave_up()
     assert graph_breaks() == ("Dynamo recompile limit exceeded",)
 
 
-def test_a_function_that_cannot_be_divided_runs_uncompiled(compiler: Any) -> None:
+def test_function_that_failed_to_compile_is_reported_at_its_line(compiler: Any) -> None:
     failed = metrics(compiler.script, "forward")
     failed.fail_type, failed.fail_reason = "Unsupported", "Unsupported Tensor.item() call\n  Hint"
     failed.fail_user_frame_filename, failed.fail_user_frame_lineno = compiler.script, 9

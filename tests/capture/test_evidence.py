@@ -41,7 +41,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
 
 
-def test_a_discriminators_loss_that_is_not_detached_wastes_the_generators_gradients() -> None:
+def test_undetached_discriminator_loss_gives_unused_generator_gradients() -> None:
     generator, judge = network(), network()
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, judge)]
 
@@ -66,7 +66,7 @@ def test_a_discriminators_loss_that_is_not_detached_wastes_the_generators_gradie
     assert not clean.kept_graphs
 
 
-def test_losses_with_a_backward_each_pass_through_their_shared_part_twice() -> None:
+def test_separate_backwards_pass_through_the_shared_graph_twice() -> None:
     trunk, heads = network(), (network(), network())
     every = [*trunk.parameters(), *heads[0].parameters(), *heads[1].parameters()]
     optimizer = torch.optim.SGD(every, lr=0.1)
@@ -101,7 +101,7 @@ class Sparse(nn.Module):  # type: ignore[misc]
         return torch.sparse.mm(x, self.weight)
 
 
-def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
+def test_batch_rows_passed_one_by_one_are_found() -> None:
     model, batch = network(), torch.randn(12, 8)
     rows = iter(range(100))
 
@@ -130,7 +130,7 @@ def test_rows_of_one_batch_that_a_model_gets_one_by_one_are_seen() -> None:
     assert evidence_of(chunk).single_samples is None
 
 
-def test_a_constant_of_a_long_comprehension_is_seen() -> None:
+def test_constant_tensor_in_a_long_comprehension_is_found() -> None:
     model = network()
 
     def step() -> None:
@@ -142,7 +142,7 @@ def test_a_constant_of_a_long_comprehension_is_seen() -> None:
     assert [one.names for one in found] == [["mask"]]
 
 
-def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
+def test_teacher_outside_the_optimizer_and_repeated_forward_are_found() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
 
@@ -164,7 +164,7 @@ def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
     assert graph.call.where == repeated.call.where
 
 
-def test_a_validation_set_and_a_loop_over_layers_are_not_repeated() -> None:
+def test_validation_and_loops_over_layers_are_not_repeated_forwards() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     held_out = torch.randn(6, 8)
@@ -217,7 +217,7 @@ def test_a_table_that_a_loop_fills_in_place_is_rebuilt_with_the_lines_of_its_loo
     assert {int(one.where.rpartition(":")[2]) - first for one in found} == {1, 2, 3, 4}
 
 
-def test_what_a_model_makes_of_other_inputs_is_no_constant() -> None:
+def test_model_outputs_for_changing_inputs_are_not_constants() -> None:
     model, prompt = nn.Linear(8, 8), torch.ones(2, 8)
 
     def step() -> None:
@@ -230,7 +230,7 @@ def test_what_a_model_makes_of_other_inputs_is_no_constant() -> None:
     assert [one.names for one in found.rebuilt] == [["encoded"]]
 
 
-def test_a_function_that_returns_the_same_in_each_step_is_rebuilt() -> None:
+def test_function_with_equal_results_in_each_step_is_rebuilt() -> None:
     model = nn.Linear(8, 8)
 
     def positions(length: int) -> torch.Tensor:
@@ -278,7 +278,7 @@ def test_results_of_a_model_on_a_fixed_batch_are_not_rebuilt() -> None:
     assert evidence_of(lambda: answer() + 0).rebuilt == []
 
 
-def test_losses_that_are_kept_grow() -> None:
+def test_kept_losses_are_growing_memory() -> None:
     model, kept = nn.Linear(8, 8), []
 
     def step(detach: bool) -> None:
@@ -292,7 +292,7 @@ def test_losses_that_are_kept_grow() -> None:
     assert evidence_of(lambda: step(True)).growth is None
 
 
-def test_steps_between_two_clearings_are_counted() -> None:
+def test_steps_between_empty_cache_calls_are_counted() -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     count = iter(range(1000))
@@ -308,7 +308,7 @@ def test_steps_between_two_clearings_are_counted() -> None:
     assert evidence_of(lambda: step(1), steps=8).uncleared is None
 
 
-def test_compiled_code_keeps_hooks_away_only_while_it_is_there() -> None:
+def test_compiled_code_disables_evidence_only_while_it_exists() -> None:
     model, kept = nn.Linear(8, 8), []
     compiled = torch.compile(lambda x: x * 2, backend="eager")
     compiled(torch.ones(2))
@@ -329,7 +329,7 @@ def test_equal_code_of_two_files_has_separate_lines() -> None:
     assert [user_line(code, 1) for code in codes] == ["a/one.py:1", "a/other.py:1"]
 
 
-def test_settings_are_known_where_no_step_was_looked_at() -> None:
+def test_settings_are_known_without_examined_steps() -> None:
     collector = EvidenceCollector(torch)
     with torch.autograd.set_detect_anomaly(True):
         found = collector.evidence()
@@ -338,7 +338,7 @@ def test_settings_are_known_where_no_step_was_looked_at() -> None:
     assert found.settings.cudnn_benchmark is False
 
 
-def test_padding_is_read_from_the_values() -> None:
+def test_padding_is_found_from_values() -> None:
     ids = torch.randint(1, 99, (8, 64))
     assert lengths_of(torch, ids) is None
     for row in range(8):

@@ -22,7 +22,7 @@ def other():
 """
 
 
-def test_lines_that_assign_float64_and_read_none() -> None:
+def test_lines_that_create_float64_from_other_dtypes_are_found() -> None:
     wide, narrow = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
     names = {"x": wide, "y": wide, "z": narrow, "w": wide, "v": narrow, "torch": torch}
     tree = ast.parse(SCRIPT)
@@ -32,8 +32,8 @@ def test_lines_that_assign_float64_and_read_none() -> None:
     assert list(float64_entries(tree, names, running)) == [1, 5, 7]
 
 
-def test_functions_that_run_are_found_with_their_names() -> None:
+def test_running_functions_are_found_by_qualified_name() -> None:
     held = 3
     scopes = scopes_on_stack(__file__)
-    code = test_functions_that_run_are_found_with_their_names.__code__
+    code = test_running_functions_are_found_by_qualified_name.__code__
     assert scopes[code.co_name, code.co_firstlineno]["held"] == held

@@ -63,7 +63,7 @@ def _launched(runtime: str, work: str = "kernel") -> list[Event]:
         ("mtia_runtime", "mtia_ccp_events"),
     ],
 )
-def test_work_of_other_devices_is_linked_to_its_launches(
+def test_device_events_of_other_vendors_are_linked_to_launches(
     tmp_path: Path, runtime: str, work: str
 ) -> None:
     timeline = _timeline(tmp_path, _launched(runtime, work))
@@ -72,7 +72,7 @@ def test_work_of_other_devices_is_linked_to_its_launches(
     assert (timeline.host.kind[timeline.device.launch] == HostKind.LAUNCH).all()
 
 
-def test_tasks_of_an_ascend_device_are_device_work(tmp_path: Path) -> None:
+def test_ascend_tasks_are_device_events(tmp_path: Path) -> None:
     tasks = [
         {"ph": "X", "name": name, "pid": 7, "tid": 3, "ts": ts, "dur": 30.0, "args": arguments}
         for name, ts, arguments in (
@@ -85,13 +85,13 @@ def test_tasks_of_an_ascend_device_are_device_work(tmp_path: Path) -> None:
     assert list(timeline.device.kind) == [DeviceKind.KERNEL, DeviceKind.COLLECTIVE]
 
 
-def test_kernels_without_any_host_event_have_an_account(tmp_path: Path) -> None:
+def test_trace_of_kernels_alone_has_an_account(tmp_path: Path) -> None:
     timeline = _timeline(tmp_path, [kernel(i, i * 10, 8, f"sgemm_{i}") for i in range(20)])
     account = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns)).account
     assert sum(group.ns for group in account.groups().values()) == pytest.approx(198_000, rel=1e-4)
 
 
-def test_kernels_without_any_launch_are_diagnosed_with_doubt(tmp_path: Path) -> None:
+def test_trace_without_launches_has_an_uncertain_verdict(tmp_path: Path) -> None:
     found = _diagnosis(tmp_path, [kernel(i, i * 10, 8, f"sgemm_{i % 3}") for i in range(20)])
     assert found.verdict.uncertain
     assert not found.findings
@@ -99,14 +99,14 @@ def test_kernels_without_any_launch_are_diagnosed_with_doubt(tmp_path: Path) -> 
     assert {"no-host-events", "launches-not-recorded", "operators-not-recorded"} <= _codes(found)
 
 
-def test_work_of_unknown_launches_is_not_the_operators_around_it(tmp_path: Path) -> None:
+def test_kernel_of_an_unknown_launch_gets_no_operator(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 300, **ADDMM)]
     events += [kernel(0, 20 + i * 10, 8, f"kernel_{i}") for i in range(20)]
     timeline = _timeline(tmp_path, events)
     assert (timeline.device.op == -1).all()
 
 
-def test_idle_gpu_has_no_roof_for_cpu_work(tmp_path: Path) -> None:
+def test_unused_gpu_is_not_the_roof_of_cpu_operators(tmp_path: Path) -> None:
     gpu = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
     events = [mark(0, 0, 2000), *(op("aten::addmm", 10 + i * 60, 50, **ADDMM) for i in range(30))]
     found = _diagnosis(tmp_path, events, deviceProperties=[gpu])
@@ -137,7 +137,7 @@ def test_operators_faster_than_their_roofline_make_the_verdict_uncertain(tmp_pat
 
 @pytest.mark.parametrize("category", ["cpu_op", "cuda_runtime", "kernel", "python_function"])
 @pytest.mark.parametrize("value", [1e300, -1e300, 9e15, float("inf")])
-def test_impossible_times_do_not_end_the_account(
+def test_impossible_durations_do_not_end_the_diagnosis(
     tmp_path: Path, category: str, value: float
 ) -> None:
     events = _launched("cuda_runtime")
@@ -150,9 +150,7 @@ def test_impossible_times_do_not_end_the_account(
 
 
 @pytest.mark.parametrize("field", ["ts", "dur"])
-def test_one_event_of_another_age_does_not_make_the_step_years_long(
-    tmp_path: Path, field: str
-) -> None:
+def test_event_with_a_distant_timestamp_is_damaged(tmp_path: Path, field: str) -> None:
     events = [{**one, "ts": one["ts"] + 1.7e15} for one in _launched("cuda_runtime")]
     usual = kineto.read(write(tmp_path, text(events))).timeline()
     events.append({**event("cpu_op", "aten::mm", 1.7e15, 5), field: 5e14})
@@ -161,7 +159,7 @@ def test_one_event_of_another_age_does_not_make_the_step_years_long(
     assert "damaged-events" in codes(trace)
 
 
-def test_empty_marker_is_not_the_step(tmp_path: Path) -> None:
+def test_step_marker_without_events_is_not_chosen(tmp_path: Path) -> None:
     work = [launch(i, 105 + i * 30) for i in range(30)]
     work += [kernel(i, 120 + i * 30, 20) for i in range(30)]
     events = [mark(0, 0, 49), mark(1, 60, 9300), *work]
@@ -169,7 +167,7 @@ def test_empty_marker_is_not_the_step(tmp_path: Path) -> None:
     assert trace.steps[trace.median].label == "ProfilerStep#1"
 
 
-def test_a_collective_has_the_size_of_the_range_around_its_launch(tmp_path: Path) -> None:
+def test_collective_size_comes_from_the_range_around_its_launch(tmp_path: Path) -> None:
     size: dict[str, Any] = {"Input Dims": [[1024, 1024]], "Input type": ["float"]}
     events = [
         mark(0, 0, 300),
@@ -183,7 +181,7 @@ def test_a_collective_has_the_size_of_the_range_around_its_launch(tmp_path: Path
     assert row.bytes == 4 * 1024 * 1024
 
 
-def test_time_after_short_sync_belongs_to_host(tmp_path: Path) -> None:
+def test_idle_time_after_a_short_sync_is_host_time(tmp_path: Path) -> None:
     events = [
         mark(0, 0, 300_000),
         frame("app.py(10): main", 0, 300_000),

@@ -57,7 +57,9 @@ def other(name: str, parent: int = -1) -> Operator:
         ("gpt2xl_decode", 0.99, 0.001),
     ],
 )
-def test_real_steps_get_their_operators_back(name: str, least: float, most_wrong: float) -> None:
+def test_kernels_of_replayed_steps_get_their_operators(
+    name: str, least: float, most_wrong: float
+) -> None:
     timeline = step(name)
     recording, place = recording_of(timeline)
     graph = as_graph(timeline)
@@ -103,7 +105,7 @@ def _unknown(op_records: Sequence[OpRecord]) -> float:
     return sum(work.ns for work in op_records if work.bound == "unknown") / total
 
 
-def test_a_line_that_a_compiled_kernel_came_from_is_shown() -> None:
+def test_compiled_kernel_has_its_source_line() -> None:
     timeline = step("bert_large_bf16_compiled")
     name = next(name for name in timeline.names if name.startswith("triton_poi_fused_gelu"))
     recording, _ = recording_of(timeline)
@@ -114,18 +116,18 @@ def test_a_line_that_a_compiled_kernel_came_from_is_shown() -> None:
     }
 
 
-def test_the_second_kernel_of_a_product_shares_its_cost() -> None:
+def test_second_kernel_of_a_matmul_shares_its_cost() -> None:
     found = align([GEMM, REDUCE, GEMM], [product(8), product(16)]).operator
     assert found.tolist() == [0, 0, 1]
 
 
-def test_an_operator_that_calls_others_launches_after_them() -> None:
+def test_outer_operator_launches_after_inner_operators() -> None:
     operators = [other("aten::native_layer_norm"), other("aten::add", 0), other("aten::add")]
     norm = "void at::native::vectorized_layer_norm_kernel<float, float, false>"
     assert align([ADD, norm, ADD], operators).operator.tolist() == [1, 0, 2]
 
 
-def test_no_operator_is_named_where_two_alignments_are_equally_good() -> None:
+def test_ambiguous_alignment_gives_no_operator() -> None:
     # One of two additions of different size launched nothing; it is not known which.
     smaller = other("aten::add")
     larger = replace(smaller, call=product(4096).call)
@@ -133,7 +135,7 @@ def test_no_operator_is_named_where_two_alignments_are_equally_good() -> None:
     assert align([ADD], [smaller, smaller]).operator.tolist() in ([0], [1])
 
 
-def test_a_kernel_without_a_fitting_operator_stays_unknown() -> None:
+def test_kernel_without_matching_operator_is_unknown() -> None:
     found = align([GEMM, "my_own_kernel", GEMM], [product(8), product(16)])
     assert found.operator.tolist() == [0, -1, 1]
 
@@ -156,7 +158,7 @@ def one_product(recordings: dict[int, Recording], replayed: list[int] | None) ->
     ]
 
 
-def test_of_graphs_that_differ_only_in_shapes_the_one_that_was_replayed_counts() -> None:
+def test_recording_of_the_replayed_shapes_is_used() -> None:
     recordings = {rows: Recording((product(rows),)) for rows in (8, 16)}
     assert one_product(recordings, [8]) == [8]
     assert one_product(recordings, [16]) == [16]
@@ -168,9 +170,9 @@ def test_of_graphs_that_differ_only_in_shapes_the_one_that_was_replayed_counts()
     assert one_product({8: recordings[8]}, [8, 0]) == [-1]
 
 
-def test_recording_of_other_graph_is_not_used() -> None:
+def test_recording_of_another_graph_is_not_used() -> None:
     assert one_product({1: Recording((other("aten::gelu"),))}, [1]) == [-1]
 
 
-def test_costs_know_the_recorded_calls() -> None:
+def test_operator_costs_use_the_recorded_calls() -> None:
     assert costs.cost(product(8).call) is not None

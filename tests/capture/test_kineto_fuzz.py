@@ -103,7 +103,7 @@ common = settings(
 
 @common
 @given(cut=st.integers(0, len(BODY)), packed=st.booleans())
-def test_truncated(folder: Path, cut: int, packed: bool) -> None:
+def test_truncated_files_are_read_or_refused(folder: Path, cut: int, packed: bool) -> None:
     data = gzip.compress(BODY, 1) if packed else BODY
     check(write(folder, data[: cut * len(data) // len(BODY)]))
 
@@ -112,7 +112,9 @@ def test_truncated(folder: Path, cut: int, packed: bool) -> None:
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.binary(max_size=4)), max_size=8)
 )
-def test_corrupted(folder: Path, changes: list[tuple[int, bytes]]) -> None:
+def test_corrupted_files_are_read_or_refused(
+    folder: Path, changes: list[tuple[int, bytes]]
+) -> None:
     data = bytearray(BODY)
     for place, new in changes:
         data[place : place + len(new)] = new
@@ -126,7 +128,7 @@ def test_corrupted(folder: Path, changes: list[tuple[int, bytes]]) -> None:
     ),
     arguments=st.lists(st.tuples(st.integers(0, 32), st.sampled_from(ARGUMENTS), ODD), max_size=6),
 )
-def test_odd_fields(
+def test_odd_field_values_are_read_or_refused(
     folder: Path, changes: list[tuple[int, str, Any]], arguments: list[tuple[int, str, Any]]
 ) -> None:
     events = json.loads(BODY)["traceEvents"]
@@ -139,7 +141,9 @@ def test_odd_fields(
 
 @common
 @given(entries=st.lists(ODD, max_size=6), metadata=ODD)
-def test_entries_that_are_no_events(folder: Path, entries: list[Any], metadata: Any) -> None:
+def test_entries_that_are_not_events_are_skipped(
+    folder: Path, entries: list[Any], metadata: Any
+) -> None:
     events = [*step_events(), *entries]
     content = {"deviceProperties": metadata, "distributedInfo": metadata, "traceEvents": events}
     check(write(folder, json.dumps(content)))
@@ -147,13 +151,13 @@ def test_entries_that_are_no_events(folder: Path, entries: list[Any], metadata: 
 
 @common
 @given(content=st.binary(max_size=300))
-def test_any_bytes(folder: Path, content: bytes) -> None:
+def test_any_bytes_are_read_or_refused(folder: Path, content: bytes) -> None:
     check(write(folder, content))
 
 
 @common
 @given(content=st.binary(max_size=300))
-def test_any_bytes_as_events(folder: Path, content: bytes) -> None:
+def test_any_event_bytes_are_read_or_refused(folder: Path, content: bytes) -> None:
     check(write(folder, b'{"traceEvents": [' + content + b"]}"))
 
 
@@ -164,7 +168,9 @@ def test_any_bytes_as_events(folder: Path, content: bytes) -> None:
     ),
     rows=st.integers(1, 50),
 )
-def test_clocks_out_of_order(folder: Path, times: list[tuple[int, int]], rows: int) -> None:
+def test_unordered_timestamps_are_read(
+    folder: Path, times: list[tuple[int, int]], rows: int
+) -> None:
     events = step_events() * 4
     for entry, (start, duration) in zip(events, times, strict=False):
         entry["ts"], entry["dur"] = start / 7, duration / 7
@@ -173,7 +179,7 @@ def test_clocks_out_of_order(folder: Path, times: list[tuple[int, int]], rows: i
 
 @settings(parent=common, max_examples=25)
 @given(data=st.data())
-def test_a_real_trace_corrupted(folder: Path, data: st.DataObject) -> None:
+def test_corrupted_real_trace_is_read_or_refused(folder: Path, data: st.DataObject) -> None:
     content = bytearray(gzip.decompress((DATA / "bad_mlp_syncs.json.gz").read_bytes())[:200_000])
     for _ in range(data.draw(st.integers(1, 10))):
         place = data.draw(st.integers(0, len(content) - 1))
@@ -182,6 +188,6 @@ def test_a_real_trace_corrupted(folder: Path, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("hostile", ["[" * 100_000, '{"a":' * 100_000, "}" * 300_000, " " * 10**6])
-def test_hostile_shapes_end(tmp_path: Path, hostile: str) -> None:
+def test_hostile_shapes_end_in_bounded_time(tmp_path: Path, hostile: str) -> None:
     check(write(tmp_path, '{"traceEvents": [' + hostile))
     check(write(tmp_path, '{"x": ' + hostile))

@@ -44,7 +44,9 @@ def test_kernel_in_graph_costs_as_much_as_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"grid": [9, 1, 1]}, {"took": 90.0}])
-def test_another_grid_or_another_time_is_other_work(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_kernel_with_another_grid_or_time_is_not_matched(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
     timeline = replayed(tmp_path, **other)
     (work,) = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).op_records
     assert work.bound == "unknown" and work.cost is None

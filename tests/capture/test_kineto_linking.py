@@ -43,7 +43,7 @@ def phase_of(timeline: Timeline, name: str) -> Phase:
     return Phase(timeline.host.phase[row_of(timeline, name)])
 
 
-def test_parents_are_the_innermost_events_around(tmp_path: Path) -> None:
+def test_parent_is_the_innermost_enclosing_event(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, step_events())
     chain = []
     row = row_of(timeline, "cudaLaunchKernel")
@@ -69,14 +69,14 @@ def test_rows_are_sorted_and_parents_come_first(tmp_path: Path) -> None:
     assert all(parent < row for row, parent in enumerate(host.parent.tolist()))
 
 
-def test_kernels_know_their_launch_and_operator(tmp_path: Path) -> None:
+def test_kernel_is_linked_to_launch_and_operator(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, step_events())
     names = [timeline.names[timeline.host.name[row]] for row in timeline.device.op]
     assert names == ["aten::addmm", "aten::relu"]
     assert timeline.host.kind[timeline.device.launch].tolist() == [HostKind.LAUNCH] * 2
 
 
-def test_without_launch_noted_operator_is_used(tmp_path: Path) -> None:
+def test_kernel_without_launch_uses_its_recorded_operator(tmp_path: Path) -> None:
     events = [entry for entry in step_events() if entry["cat"] != "cuda_runtime"]
     events[-1]["args"]["External id"] = 4
     timeline = timeline_of(tmp_path, events)
@@ -103,7 +103,7 @@ def test_arguments_become_tensors_and_values(tmp_path: Path) -> None:
     assert timeline.host.call[row_of(timeline, "aten::relu")] == -1
 
 
-def test_lists_of_tensors_and_plain_values(tmp_path: Path) -> None:
+def test_tensor_lists_and_plain_values_are_decoded(tmp_path: Path) -> None:
     inputs: Event = {
         "Input Dims": [[[2, 3], [4, 3]], [], [], [], []],
         "Input type": ["TensorList", "Scalar", "ScalarList", "Scalar", ""],
@@ -114,7 +114,7 @@ def test_lists_of_tensors_and_plain_values(tmp_path: Path) -> None:
     assert timeline.calls[0].args == (tensors, 0.5, (1, -1), True, "mean")
 
 
-def test_the_line_is_the_users_innermost_frame(tmp_path: Path) -> None:
+def test_source_line_is_the_innermost_user_frame(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, step_events())
     assert source_of(timeline, "aten::addmm") == "train.py:10"
     assert source_of(timeline, "aten::relu") == "train.py:10"
@@ -163,7 +163,7 @@ def backward_events() -> list[Event]:
     ]
 
 
-def test_a_backward_kernel_belongs_to_its_forwards_line_and_module(tmp_path: Path) -> None:
+def test_backward_kernel_has_line_and_module_of_its_forward(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, backward_events())
     row = int(timeline.device.op[0])
     assert timeline.names[timeline.host.name[row]] == "aten::mm"
@@ -184,20 +184,20 @@ def again(*inside: Event) -> list[Event]:
     ]
 
 
-def test_the_backward_of_a_backward_belongs_to_the_line_of_the_forward(tmp_path: Path) -> None:
+def test_double_backward_has_the_line_of_the_forward(tmp_path: Path) -> None:
     assert source_of(timeline_of(tmp_path, again()), "aten::bmm") == "model.py:20"
 
 
-def test_the_backward_of_what_is_run_again_belongs_to_where_that_is(tmp_path: Path) -> None:
+def test_backward_of_recomputation_has_its_line(tmp_path: Path) -> None:
     recomputed = frame("model.py(31): block", 116, 15, 2)
     assert source_of(timeline_of(tmp_path, again(recomputed)), "aten::bmm") == "model.py:31"
 
 
-def test_backward_work_without_a_forward_belongs_to_the_line_that_waits(tmp_path: Path) -> None:
+def test_backward_without_a_forward_has_the_line_of_the_backward_call(tmp_path: Path) -> None:
     assert source_of(timeline_of(tmp_path, backward_events()), "aten::add_") == "train.py:1"
 
 
-def test_phases(tmp_path: Path) -> None:
+def test_phases_of_a_step_are_assigned(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, backward_events())
     assert phase_of(timeline, "aten::addmm") is Phase.FORWARD
     assert phase_of(timeline, "aten::mm") is Phase.BACKWARD
@@ -206,7 +206,7 @@ def test_phases(tmp_path: Path) -> None:
     assert phase_of(timeline, "train.py(1): main") is Phase.OTHER
 
 
-def test_the_loss_of_a_closure_is_no_part_of_the_update(tmp_path: Path) -> None:
+def test_loss_in_a_closure_is_not_optimizer_phase(tmp_path: Path) -> None:
     events = [
         mark(0, 0, 300),
         event("user_annotation", "Optimizer.step#SGD.step", 10, 200),
@@ -226,7 +226,7 @@ def test_the_loss_of_a_closure_is_no_part_of_the_update(tmp_path: Path) -> None:
     assert phase_of(timeline, "aten::_foreach_add_") is Phase.OPTIMIZER
 
 
-def test_a_module_run_again_in_the_backward_is_backward(tmp_path: Path) -> None:
+def test_recomputed_module_is_backward_phase(tmp_path: Path) -> None:
     events = [
         *backward_events(),
         frame("nn.Module: Net_0", 121, 5, 2),
@@ -255,12 +255,12 @@ def test_a_module_run_again_in_the_backward_is_backward(tmp_path: Path) -> None:
         ("cudaEventQuery", HostKind.RUNTIME),
     ],
 )
-def test_runtime_calls_are_distinguished(tmp_path: Path, name: str, kind: HostKind) -> None:
+def test_runtime_calls_are_classified(tmp_path: Path, name: str, kind: HostKind) -> None:
     timeline = timeline_of(tmp_path, [launch(1, 10, name)])
     assert timeline.host.kind.tolist() == [kind]
 
 
-def test_a_copy_to_pageable_memory_is_a_sync(tmp_path: Path) -> None:
+def test_copy_to_pageable_memory_is_a_sync(tmp_path: Path) -> None:
     copy = "Memcpy DtoH (Device -> Pageable)"
     events = [
         launch(1, 10, "cudaMemcpyAsync"),
@@ -282,12 +282,14 @@ def test_a_copy_to_pageable_memory_is_a_sync(tmp_path: Path) -> None:
         ("gpu_memset", "Memset (Device)", DeviceKind.MEMSET),
     ],
 )
-def test_device_kinds(tmp_path: Path, cat: str, name: str, kind: DeviceKind) -> None:
+def test_device_events_are_classified(
+    tmp_path: Path, cat: str, name: str, kind: DeviceKind
+) -> None:
     timeline = timeline_of(tmp_path, [event(cat, name, 10, 5, correlation=1, stream=7)])
     assert timeline.device.kind.tolist() == [kind]
 
 
-def test_a_collective_reports_its_size(tmp_path: Path) -> None:
+def test_collective_has_its_size(tmp_path: Path) -> None:
     size = {"In msg nelems": 1000, "dtype": "BFloat16"}
     timeline = timeline_of(tmp_path, [kernel(1, 0, 5, "ncclDevKernel_AllGather", **size)])
     assert timeline.device.bytes.tolist() == [2000]
@@ -300,7 +302,7 @@ def test_a_collective_reports_its_size(tmp_path: Path) -> None:
         "torch/utils/data/dataloader.py(700): __next__",
     ],
 )
-def test_waiting_for_data_is_named(tmp_path: Path, name: str) -> None:
+def test_waiting_for_data_is_classified(tmp_path: Path, name: str) -> None:
     cat = "python_function" if "(700)" in name else "user_annotation"
     timeline = timeline_of(tmp_path, [event(cat, name, 0, 10), op("aten::add", 20, 5)])
     assert timeline.host.kind.tolist() == [HostKind.DATA, HostKind.OP]
@@ -327,25 +329,25 @@ GENERATED = "c" + "ixwxmaze72dr6y3o5fidpymqpnlgbskwlbmcyfkkatpyhoagsvn"
         ("nn.Module: Linear_0", Origin.NOT_A_FRAME, ""),
     ],
 )
-def test_whose_frame_it_is(name: str, origin: Origin, source: str) -> None:
+def test_frame_owner_is_user_library_or_torch(name: str, origin: Origin, source: str) -> None:
     assert frame_of(name) == (origin, source)
 
 
-def test_recorded_stacks_of_old_files(tmp_path: Path) -> None:
+def test_stacks_recorded_by_old_versions_are_read(tmp_path: Path) -> None:
     stack = "/x/site-packages/torch/nn/a.py(3): forward;main.py(54): <module>"
     given: Event = {"Call stack": stack}
     events = [event("Operator", "aten::add", 0, 10, **given)]
     assert source_of(timeline_of(tmp_path, events), "aten::add") == "main.py:54"
 
 
-def test_names_are_cleaned() -> None:
+def test_names_are_cleaned_and_cut() -> None:
     assert clean("a\x1b[2Jb") == "a [2Jb"
     assert clean("<add of Tensor object at 0x7fc4e328ea30>") == "<add of Tensor object>"
     assert len(clean("x" * 10**6)) == 4096
 
 
 @pytest.mark.parametrize(("size", "kind"), [(128, HostKind.LAUNCH), (1 << 20, HostKind.SYNC)])
-def test_a_large_copy_from_pageable_memory_is_a_sync(
+def test_large_copy_from_pageable_memory_is_a_sync(
     tmp_path: Path, size: int, kind: HostKind
 ) -> None:
     copy = "Memcpy HtoD (Pageable -> Device)"
@@ -356,7 +358,7 @@ def test_a_large_copy_from_pageable_memory_is_a_sync(
     assert timeline_of(tmp_path, events).host.kind.tolist() == [kind]
 
 
-def test_modules_beside_the_script_are_the_users(
+def test_modules_beside_the_script_are_user_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "datasets").mkdir()

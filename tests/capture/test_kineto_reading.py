@@ -47,7 +47,7 @@ def test_an_array_of_events_is_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", [64, 500, 4096])
-def test_where_the_pieces_are_cut_does_not_matter(
+def test_chunk_boundaries_do_not_change_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     devices = [{"id": index, "name": "NVIDIA H200", "numSms": 132} for index in range(8)]
@@ -80,14 +80,14 @@ def test_hip_is_distinguished_from_cuda(tmp_path: Path) -> None:
     assert kineto.read(path).timeline().device_kind == "hip"
 
 
-def test_a_truncated_file_is_read_up_to_the_break(tmp_path: Path) -> None:
+def test_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:
     body = text(step_events() * 50)
     trace = kineto.read(write(tmp_path, body[: len(body) // 2]))
     assert 200 < trace.events < 300
     assert "truncated-file" in codes(trace)
 
 
-def test_a_truncated_gzip_is_read_up_to_the_break(tmp_path: Path) -> None:
+def test_truncated_gzip_is_read_up_to_its_end(tmp_path: Path) -> None:
     whole = (DATA / "bad_mlp_syncs.json.gz").read_bytes()
     trace = kineto.read(write(tmp_path, whole[: len(whole) // 2]))
     assert 4000 < trace.events < 8000
@@ -139,13 +139,13 @@ def test_an_odd_event_is_read(tmp_path: Path, odd: bytes) -> None:
     assert trace.notes == []
 
 
-def test_control_characters_do_not_pass(tmp_path: Path) -> None:
+def test_control_characters_are_removed(tmp_path: Path) -> None:
     events = [op("aten::\x1b]0;evil\x07add\u202e", 0, 10), *step_events()]
     timeline = kineto.read(write(tmp_path, text(events))).timeline()
     assert all(name.isprintable() for name in timeline.names)
 
 
-def test_text_numbers_and_streams_of_old_files(tmp_path: Path) -> None:
+def test_numbers_as_text_and_old_stream_fields_are_read(tmp_path: Path) -> None:
     events = [
         event("Operator", "ProfilerStep#3", 1623143093496523, 100),
         event("Operator", "aten::add", 1623143093496530, 20),
@@ -175,7 +175,7 @@ def test_text_numbers_and_streams_of_old_files(tmp_path: Path) -> None:
         ("a.xplane.pb", b"\x0a", "XLA profiles (.xplane.pb) are not supported yet"),
     ],
 )
-def test_other_file_gives_one_line_error(
+def test_file_of_another_format_gives_a_one_line_error(
     tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     path = tmp_path / name
@@ -187,7 +187,7 @@ def test_other_file_gives_one_line_error(
     assert error.value.exit_code == BAD_INPUT
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+def test_missing_file_or_folder_gives_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BoundbyError, match="no such file"):
         kineto.read(tmp_path / "gone.json")
     with pytest.raises(BoundbyError, match="a folder"):
@@ -231,7 +231,7 @@ def test_progress_runs_from_zero_to_one(tmp_path: Path, rows: int) -> None:
     assert all(0 <= share <= 1 for share in shares)
 
 
-def test_no_such_step(tmp_path: Path) -> None:
+def test_missing_step_gives_a_one_line_error(tmp_path: Path) -> None:
     trace = kineto.read(write(tmp_path, text(step_events())))
     with pytest.raises(BoundbyError, match="no step 5: the trace has 1"):
         trace.timeline(5)

@@ -75,12 +75,12 @@ def test_work_on_a_side_stream_does_not_lengthen_its_step(tmp_path: Path) -> Non
     assert plain == copied
 
 
-def test_a_marker_on_the_device_is_no_step(tmp_path: Path) -> None:
+def test_device_marker_is_not_a_step(tmp_path: Path) -> None:
     events = [*loop(2), event("gpu_user_annotation", "ProfilerStep#0", 10, 150, 7)]
     assert len(read(tmp_path, events).steps) == 2
 
 
-def test_work_from_before_the_trace_belongs_to_no_step(tmp_path: Path) -> None:
+def test_kernels_launched_before_the_trace_belong_to_no_step(tmp_path: Path) -> None:
     events = loop(3)
     for entry in events:
         if entry["cat"] == "kernel":
@@ -93,7 +93,7 @@ def test_work_from_before_the_trace_belongs_to_no_step(tmp_path: Path) -> None:
     assert "launched-before-trace" in codes(trace)
 
 
-def test_a_first_launch_that_waits_waits_for_unseen_work(tmp_path: Path) -> None:
+def test_blocked_first_launch_waits_for_unseen_work(tmp_path: Path) -> None:
     events = loop(1)
     for entry in events:
         if entry["cat"] == "kernel":
@@ -103,14 +103,14 @@ def test_a_first_launch_that_waits_waits_for_unseen_work(tmp_path: Path) -> None
     assert step.wall_ns == 150_000
 
 
-def test_given_windows_cut_the_steps(tmp_path: Path) -> None:
+def test_given_windows_delimit_the_steps(tmp_path: Path) -> None:
     path = write(tmp_path, text(loop(4)))
     trace = kineto.read(path, windows=[(100_000, 200_000), (200_000, 400_000)])
     assert trace.steps_from == "given"
     assert [len(trace.timeline(index).device) for index in range(2)] == [5, 10]
 
 
-def test_optimizer_steps_stand_in_for_markers(tmp_path: Path) -> None:
+def test_optimizer_steps_delimit_steps_without_markers(tmp_path: Path) -> None:
     events = loop(5, markers=False)
     events += [
         event("user_annotation", "Optimizer.step#Adam.step", 100 * n + 92, 6) for n in range(5)
@@ -121,7 +121,7 @@ def test_optimizer_steps_stand_in_for_markers(tmp_path: Path) -> None:
     assert codes(trace) == ["steps-inferred"]
 
 
-def test_two_optimizers_make_one_cycle(tmp_path: Path) -> None:
+def test_two_optimizers_form_one_step(tmp_path: Path) -> None:
     events: list[Event] = []
     for turn in range(12):
         for index in range(40 if turn % 2 else 10):
@@ -142,7 +142,7 @@ def test_unmarked_steps_are_recovered_from_repetition(tmp_path: Path) -> None:
     assert "steps-inferred" in codes(trace)
 
 
-def test_layers_that_repeat_inside_one_call_are_no_steps(tmp_path: Path) -> None:
+def test_repeated_layers_inside_one_call_are_not_steps(tmp_path: Path) -> None:
     events = [*loop(8, markers=False), frame("nn.Module: Decoder_0", 0, 900)]
     trace = read(tmp_path, events)
     assert trace.steps_from == "whole window"
@@ -163,7 +163,7 @@ def test_a_cpu_trace_repeats_its_operators(tmp_path: Path) -> None:
     assert trace.timeline().device_kind == "cpu"
 
 
-def test_the_median_step(tmp_path: Path) -> None:
+def test_median_step_is_chosen(tmp_path: Path) -> None:
     walls = [500, 100, 120, 110, 900]
     starts = np.cumsum([0, *walls])
     events = [mark(n, float(starts[n]), wall) for n, wall in enumerate(walls)]
@@ -183,7 +183,7 @@ def test_a_period_is_found_under_noise(noise: float) -> None:
     assert found[1:] == (len(step), 7) or (noise and found[1] == len(step))
 
 
-def test_no_period_in_noise() -> None:
+def test_no_period_is_found_in_noise() -> None:
     assert find_period(np.random.default_rng(2).integers(0, 50, 5000)) is None
     assert find_period(np.zeros(3, np.int32)) is None
 
@@ -221,7 +221,7 @@ def test_batches_of_a_serving_engine_are_steps_of_three_kinds(tmp_path: Path) ->
     assert {other.kind for other in prefill.others} == {"decode", "mixed"}
 
 
-def test_marks_with_other_sizes_in_their_names_are_read_too() -> None:
+def test_batch_marks_with_different_sizes_are_read() -> None:
     assert (
         kind_of_batch("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)") == "mixed"
     )
@@ -229,13 +229,13 @@ def test_marks_with_other_sizes_in_their_names_are_read_too() -> None:
     assert kind_of_batch("execute_graph") is None
 
 
-def test_the_profilers_own_markers_come_before_batches(tmp_path: Path) -> None:
+def test_profiler_step_markers_take_precedence_over_batch_marks(tmp_path: Path) -> None:
     trace = read(tmp_path, [mark(0, 0, 200), *served((1, 0), (0, 4))])
     assert trace.steps_from == "markers"
     assert "other-steps" not in [note.code for note in observe_trace(trace).notes]
 
 
-def test_the_sync_in_which_the_profiler_stops_is_not_the_steps(tmp_path: Path) -> None:
+def test_profiler_stop_sync_is_not_part_of_the_step(tmp_path: Path) -> None:
     work = [op("aten::mm", 0, 30), launch(1, 5), kernel(1, 20, 400)]
     stop = event("cuda_runtime", "cudaDeviceSynchronize", 50, 380)
     timeline = read(tmp_path, [*work, stop]).timeline()

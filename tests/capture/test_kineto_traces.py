@@ -39,7 +39,7 @@ def known(column: np.ndarray[tuple[int], np.dtype[np.int32]]) -> float:
 
 
 @pytest.mark.parametrize("name", ["bad_mlp_syncs", "bert_base_b1_overhead"])
-def test_our_own_traces(name: str) -> None:
+def test_own_traces_are_read(name: str) -> None:
     trace = kineto.read(DATA / f"{name}.json.gz")
     timeline = trace.timeline()
     assert (trace.steps_from, len(trace.steps), trace.notes) == ("markers", 2, [])
@@ -50,7 +50,7 @@ def test_our_own_traces(name: str) -> None:
     assert known(timeline.host.call[timeline.device.op]) == 1
 
 
-def test_syncs_are_seen() -> None:
+def test_syncs_are_found() -> None:
     timeline = kineto.read(DATA / "bad_mlp_syncs.json.gz").timeline()
     # 25 waits for the device, and one copy of a batch out of pageable memory.
     assert np.count_nonzero(timeline.host.kind == HostKind.SYNC) == 26
@@ -93,7 +93,7 @@ def test_waiting_for_data_is_seen_and_shrinks_with_workers() -> None:
 
 
 @needs_shared
-def test_a_queue_filled_before_the_step_is_not_idle_time() -> None:
+def test_work_queued_before_the_step_is_not_idle_time() -> None:
     timeline = public("mi300x_vllm_piecewise_graphs")
     assert busy_ns(timeline) > 0.99 * timeline.wall_ns
     assert np.mean(timeline.device.graph) > 0.8

@@ -46,7 +46,7 @@ def test_one_tensor_given_twice_is_read_once() -> None:
     assert (found.bytes_read, found.upper_bound) == (WHOLE / 2, False)
 
 
-def test_two_views_of_a_storage_too_small_for_both_are_one() -> None:
+def test_overlapping_views_of_a_small_storage_are_one_tensor() -> None:
     def gram() -> object:
         x = torch.rand(ROWS, WIDTH)
         return torch.mm(x.t(), x)
@@ -55,7 +55,7 @@ def test_two_views_of_a_storage_too_small_for_both_are_one() -> None:
     assert (found.bytes_read, found.upper_bound) == (WHOLE, False)
 
 
-def test_views_of_a_storage_from_before_the_profile_may_be_two() -> None:
+def test_views_of_a_storage_of_unknown_size_may_be_two_tensors() -> None:
     x = torch.rand(ROWS, WIDTH)
     found = cost_of("aten::mul", lambda: x * x.detach())
     assert (found.bytes_read, found.upper_bound) == (2 * WHOLE, True)

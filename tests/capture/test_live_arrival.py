@@ -22,7 +22,7 @@ def arrivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[M
     sys.modules.pop("guest", None)
 
 
-def test_right_after_it_is_loaded(arrivals: list[ModuleType], tmp_path: Path) -> None:
+def test_callback_runs_once_right_after_import(arrivals: list[ModuleType], tmp_path: Path) -> None:
     (tmp_path / "guest.py").write_text("value = 1")
     before = list(sys.meta_path)
     when_imported("guest", arrivals.append)
@@ -41,7 +41,7 @@ def test_right_after_it_is_loaded(arrivals: list[ModuleType], tmp_path: Path) ->
     assert arrivals == [guest]
 
 
-def test_an_import_that_fails_may_be_tried_again(
+def test_callback_runs_after_a_failed_import_is_retried(
     arrivals: list[ModuleType], tmp_path: Path
 ) -> None:
     file = tmp_path / "guest.py"
@@ -55,12 +55,12 @@ def test_an_import_that_fails_may_be_tried_again(
     assert arrivals == [importlib.import_module("guest")]
 
 
-def test_loaded_already(arrivals: list[ModuleType]) -> None:
+def test_callback_runs_at_once_for_a_loaded_module(arrivals: list[ModuleType]) -> None:
     when_imported("sys", arrivals.append)
     assert arrivals == [sys]
 
 
-def test_not_there_at_all(arrivals: list[ModuleType]) -> None:
+def test_missing_module_still_raises(arrivals: list[ModuleType]) -> None:
     when_imported("guest", arrivals.append)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("guest")

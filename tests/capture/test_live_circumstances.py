@@ -39,7 +39,7 @@ def seen(bystander: HostCounterSampler, steps: int) -> HostCounters:
     return bystander.host_counters((1.0,) * steps, None)
 
 
-def test_collections_are_counted_in_the_step_they_pause() -> None:
+def test_garbage_collections_are_counted_in_their_step() -> None:
     gc.disable()
     try:
         bystander = HostCounterSampler(Clock())
@@ -72,7 +72,7 @@ def test_waiting_for_batches_is_counted_in_its_step() -> None:
     assert HostCounters().data_share is None
 
 
-def test_a_collection_with_no_python_around_it_has_no_place(
+def test_collection_without_python_frames_has_no_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """As on a thread of C++, which has no frame of its own."""
@@ -112,7 +112,7 @@ def test_without_clean_steps_counters_are_unknown() -> None:
 
 
 @linux
-def test_a_thread_that_never_sleeps_is_distinguished_from_one_that_does() -> None:
+def test_spinning_thread_is_distinguished_from_a_sleeping_one() -> None:
     stop, asleep = threading.Event(), threading.Event()
 
     def spin() -> None:
@@ -139,7 +139,7 @@ def test_a_thread_that_never_sleeps_is_distinguished_from_one_that_does() -> Non
     assert wanted[0] > 4 * wanted[1]
 
 
-def test_the_compiler_is_read_where_the_script_has_loaded_it(
+def test_compiler_counters_are_read_if_the_compiler_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spent = {"entire_frame_compile": 5.0, "backend_compile": 3.0}
@@ -174,7 +174,7 @@ class Observer:
         self.calls.append("end")
 
 
-def test_windows_let_it_stand_by_during_clean_steps_alone() -> None:
+def test_counters_run_during_clean_steps_only() -> None:
     run = Run(Plan(warmup=2, clean=2, issue=1, profiled=1), observer=(observer := Observer()))
     run.steps(*[10.0] * 2)
     assert observer.calls == ["begin"]
@@ -182,7 +182,7 @@ def test_windows_let_it_stand_by_during_clean_steps_alone() -> None:
     assert observer.calls == ["begin", "step", "step", "end"]
 
 
-def test_a_run_that_starts_over_or_ends_early_lets_it_go() -> None:
+def test_counters_stop_when_a_run_restarts_or_ends_early() -> None:
     run = Run(Plan(warmup=1, clean=5, issue=0), observer=(observer := Observer()))
     run.steps(10.0, 10.0)
     run.windows.start_over()
@@ -247,7 +247,7 @@ def test_steal_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="the system keeps no such figures"
 )
-def test_pages_that_are_given_back_are_not_kept() -> None:
+def test_pages_returned_to_the_system_are_counted() -> None:
     """A piece of memory that is written and given back, over and over; then one that stays."""
     pages = 1000
     size = pages * mmap.PAGESIZE
@@ -278,7 +278,7 @@ def test_pages_that_are_given_back_are_not_kept() -> None:
         piece.close()
 
 
-def test_the_profiled_step_that_waited_least_for_a_core_is_taken() -> None:
+def test_profiled_step_with_least_cpu_wait_is_chosen() -> None:
     walls = {1: 30e6, 2: 18e6, 3: 90e6}
     # The first is as long as a clean step, for waiting; the second has more of its own.
     assert most_alike(walls, {1: 18e6, 2: 1e6, 3: 80e6}, own_ns=10e6) == 2

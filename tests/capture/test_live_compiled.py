@@ -61,5 +61,5 @@ def test_steps_are_found_without_changing_results(
     assert kinds == ["train 4x8"] * 8
 
 
-def test_all_forms_are_tested(plain: dict[str, Any]) -> None:
+def test_every_compiled_form_is_tested(plain: dict[str, Any]) -> None:
     assert tuple(plain) == FORMS

@@ -93,7 +93,7 @@ def test_a_training_step_is_recorded_with_its_arguments(notes: GraphRecorder) ->
     assert named(recording, "aten::native_layer_norm_backward").call.tensors[0].shape == (4, 8)
 
 
-def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: GraphRecorder) -> None:
+def test_operators_and_their_backward_have_source_lines(notes: GraphRecorder) -> None:
     layer, x = torch.nn.Linear(16, 8), torch.randn(4, 16)
 
     def work() -> None:
@@ -112,7 +112,7 @@ def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: Grap
     assert line["aten::mm"] == f"{here}:{first + 1}"
 
 
-def test_the_same_memory_is_known_as_such(notes: GraphRecorder) -> None:
+def test_tensors_in_the_same_memory_are_recognised(notes: GraphRecorder) -> None:
     x = torch.randn(4, 4)
     call = named(captured(notes, lambda: torch.mm(x, x.t())), "aten::mm").call
     assert isinstance(call.args[0], Tensor) and isinstance(call.args[1], Tensor)
@@ -130,7 +130,7 @@ def test_lists_of_tensors_come_with_their_types(notes: GraphRecorder) -> None:
     assert factor == 2.0
 
 
-def test_a_compilers_kernel_is_recorded_by_name_with_its_tensors(notes: GraphRecorder) -> None:
+def test_compiled_kernel_is_recorded_with_name_and_tensors(notes: GraphRecorder) -> None:
     x = torch.randn(4, 8)
     extras = {"kernel_backend": "triton", "kernel_file": "made.py", "stream": 0}
 
@@ -144,16 +144,18 @@ def test_a_compilers_kernel_is_recorded_by_name_with_its_tensors(notes: GraphRec
     assert kernel.call.args[0].shape == (4, 8) and kernel.call.args[1] == 32
 
 
-def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
+def test_recording_does_not_change_compiled_code(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], check=True)
 
 
-def test_stderr_stays_empty(notes: GraphRecorder, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recording_writes_nothing_to_stderr(
+    notes: GraphRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     assert capfd.readouterr() == ("", "")
 
 
-def test_operators_of_other_device_are_left_out(notes: GraphRecorder) -> None:
+def test_operators_of_other_devices_are_omitted(notes: GraphRecorder) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     (path,) = notes.close()[0].values()
     recording = read(path)
@@ -168,7 +170,9 @@ def test_nothing_is_recorded_outside_of_captures(notes: GraphRecorder) -> None:
     assert len(notes.close()[0]) == 1
 
 
-def test_a_scripts_own_observer_is_left_alone(notes: GraphRecorder, tmp_path: Path) -> None:
+def test_execution_trace_observer_of_the_script_is_kept(
+    notes: GraphRecorder, tmp_path: Path
+) -> None:
     own = torch.profiler.ExecutionTraceObserver()
     own.register_callback(str(tmp_path / "own.json"))
     own.start()
@@ -182,7 +186,7 @@ def test_a_scripts_own_observer_is_left_alone(notes: GraphRecorder, tmp_path: Pa
     assert kept is not None and "aten::exp" in [operator.name for operator in kept.operators]
 
 
-def test_a_profiler_that_runs_already_continues(notes: GraphRecorder) -> None:
+def test_running_profiler_continues(notes: GraphRecorder) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         notes.capture_began(graph := types.SimpleNamespace())
         torch.ones(3).exp()
@@ -207,11 +211,11 @@ def test_missing_folder_is_ignored(tmp_path: Path) -> None:
     assert not vars(graph) and notes.close() == ({}, [])
 
 
-def test_a_text_that_was_cut_off_is_no_recording() -> None:
+def test_truncated_recording_is_rejected() -> None:
     assert parse(b'{"schema": "1", "nodes": [{"id": 2,') is None
 
 
-def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphRecorder) -> None:
+def test_all_capture_entry_points_are_recorded(notes: GraphRecorder) -> None:
     done: list[str] = []
 
     class Graph:
@@ -300,7 +304,7 @@ def test_replayed_graph_is_diagnosed_by_captured_operators(tmp_path: Path) -> No
     assert diagnosis.account.unknown.ns == pytest.approx(100e3)
 
 
-def test_a_capture_continues_where_notes_fail(
+def test_capture_continues_when_recording_fails(
     notes: GraphRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -321,7 +325,7 @@ def test_a_capture_continues_where_notes_fail(
     assert notes.replays is None and notes.close()[1] == [] and not vars(graph)
 
 
-def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphRecorder) -> None:
+def test_aborted_capture_is_not_waited_for(notes: GraphRecorder) -> None:
     notes.capture_began(graph := types.SimpleNamespace())
     assert torch.autograd._profiler_enabled()
     notes.step_ended(profiles=False)
@@ -330,7 +334,7 @@ def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphRecorder) -> Non
     assert "aten::exp" in [operator.name for operator in recording.operators]
 
 
-def test_a_capture_on_another_thread_is_left_to_it(notes: GraphRecorder) -> None:
+def test_capture_on_another_thread_is_not_recorded(notes: GraphRecorder) -> None:
     graph = types.SimpleNamespace()
     began, stepped = threading.Event(), threading.Event()
 
@@ -350,7 +354,7 @@ def test_a_capture_on_another_thread_is_left_to_it(notes: GraphRecorder) -> None
     assert graph._boundby_number == 1 and not notes.failed
 
 
-def test_a_failure_of_notes_is_reported_with_the_rest(tmp_path: Path) -> None:
+def test_recording_failure_is_reported(tmp_path: Path) -> None:
     recorder = Recorder(
         torch, plan=Plan(warmup=2), step_by="mark", folder=tmp_path, on_done=lambda: None
     )

@@ -96,7 +96,7 @@ def test_exception_of_script_is_not_caught(hooks: Hooks, failed: list[Exception]
     assert not failed
 
 
-def test_a_request_to_end_passes(failed: list[Exception]) -> None:
+def test_system_exit_passes_through_the_guard(failed: list[Exception]) -> None:
     def end() -> None:
         raise SystemExit(0)
 
@@ -105,18 +105,18 @@ def test_a_request_to_end_passes(failed: list[Exception]) -> None:
     assert not failed
 
 
-def test_without_anybody_to_tell_errors_pass() -> None:
+def test_guard_without_handler_raises() -> None:
     with pytest.raises(ZeroDivisionError):
         Guard().do(lambda: 1 / 0)
 
 
-def test_a_value_of_ours_has_a_substitute(failed: list[Exception]) -> None:
+def test_failed_call_returns_the_substitute(failed: list[Exception]) -> None:
     assert Guard(failed.append).do(lambda: 1 / 0, otherwise="plain") == "plain"
     assert Guard(failed.append).do(lambda: "ours", otherwise="plain") == "ours"
     assert len(failed) == 1
 
 
-def test_an_enum_is_no_handler(failed: list[Exception]) -> None:
+def test_error_in_an_enum_is_not_taken_for_a_signal_handler(failed: list[Exception]) -> None:
     """Those of signals that nobody handles are members of one: its own code is not theirs."""
     Guard(failed.append).do(lambda: Window("no such window"))
     assert len(failed) == 1
@@ -141,7 +141,7 @@ def _time_out(*_: object) -> None:
 @pytest.mark.parametrize(
     "handler", [_time_out, _Handler().handle, _Handler(), functools.partial(_time_out, 1)]
 )
-def test_a_handler_of_the_scripts_is_heard(handler: Any, failed: list[Exception]) -> None:
+def test_exception_of_a_script_signal_handler_passes(handler: Any, failed: list[Exception]) -> None:
     """A timeout may strike while we are at work: it is the script's all the same."""
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -152,7 +152,7 @@ def test_a_handler_of_the_scripts_is_heard(handler: Any, failed: list[Exception]
     assert not failed
 
 
-def test_who_fails_to_tell_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_to_report_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(error: Exception) -> None:
         raise OSError("stderr is closed")
 
@@ -161,7 +161,7 @@ def test_who_fails_to_tell_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "stderr is closed" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
-def test_a_failure_is_a_line_and_a_file(tmp_path: Path) -> None:
+def test_failure_is_one_line_and_a_traceback_file(tmp_path: Path) -> None:
     failed: list[Exception] = []
     Guard(failed.append).do(lambda: [][1])
     Guard(failed.append).do(lambda: 1 / 0)
@@ -201,7 +201,7 @@ def test_giving_up_removes_all_hooks(tmp_path: Path, window: Window) -> None:
     assert len(recorder.capture().clean.get("step", [])) == (3 if window is Window.PROFILED else 0)
 
 
-def test_giving_up_continues_where_an_end_fails_too(
+def test_giving_up_continues_when_a_cleanup_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callbacks = list(gc.callbacks)
@@ -216,7 +216,7 @@ def test_giving_up_continues_where_an_end_fails_too(
     assert gc.callbacks == callbacks
 
 
-def test_a_rank_that_failed_still_ends_with_the_others(tmp_path: Path) -> None:
+def test_failed_rank_still_ends_after_the_same_number_of_steps(tmp_path: Path) -> None:
     plan = Plan(warmup=3, clean=4, issue=2, profiled=2, in_step=True)
     taken = []
     for fails_after in (None, 2, 5, 8, 10):

@@ -76,7 +76,7 @@ def train(net: Any, optimizer: Any) -> Any:
     return loss
 
 
-def test_a_step_is_seen_from_outside(events: Events) -> None:
+def test_step_is_observed_without_changing_the_script(events: Events) -> None:
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     assert events.take() == ["made AdamW"]
@@ -84,13 +84,13 @@ def test_a_step_is_seen_from_outside(events: Events) -> None:
     assert events.take() == STEP
 
 
-def test_a_loaders_batches_are_seen_come(events: Events) -> None:
+def test_loader_batches_are_observed(events: Events) -> None:
     loader = torch.utils.data.DataLoader(torch.arange(4), batch_size=2)
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
     assert events.take() == ["batch", "batch"]
 
 
-def test_without_watcher_no_call_is_recorded(hooks: Hooks, events: Events) -> None:
+def test_no_call_is_recorded_without_a_watcher(hooks: Hooks, events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     events.take()
@@ -99,7 +99,7 @@ def test_without_watcher_no_call_is_recorded(hooks: Hooks, events: Events) -> No
     assert events.take() == []
 
 
-def test_removing_puts_torch_back(hooks: Hooks) -> None:
+def test_removing_hooks_restores_torch(hooks: Hooks) -> None:
     hooks.remove()
     before = (
         torch.nn.Module.__call__,
@@ -121,7 +121,7 @@ def test_removing_puts_torch_back(hooks: Hooks) -> None:
     )
 
 
-def test_optimizers_made_before_are_seen_too() -> None:
+def test_optimizers_created_before_the_hooks_are_observed() -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     hooks, events = Hooks(), Events()
@@ -134,7 +134,7 @@ def test_optimizers_made_before_are_seen_too() -> None:
     assert events.take() == STEP
 
 
-def test_an_exception_leaves_the_next_step_visible(events: Events) -> None:
+def test_step_after_an_exception_is_observed(events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     with pytest.raises(RuntimeError):
@@ -148,7 +148,7 @@ def test_an_exception_leaves_the_next_step_visible(events: Events) -> None:
     assert events.take() == STEP
 
 
-def test_a_schedule_wraps_the_step_without_a_warning(events: Events) -> None:
+def test_learning_rate_scheduler_gives_no_warning(events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -162,7 +162,7 @@ def test_a_schedule_wraps_the_step_without_a_warning(events: Events) -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1**4)
 
 
-def test_a_closure_is_seen_inside_the_step(events: Events) -> None:
+def test_closure_is_observed_inside_the_optimizer_step(events: Events) -> None:
     net = model()
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=1)
     events.take()
@@ -181,7 +181,7 @@ def test_a_closure_is_seen_inside_the_step(events: Events) -> None:
     assert seen.count("step") == 1
 
 
-def test_a_scaler_steps_through(events: Events) -> None:
+def test_step_through_a_grad_scaler_is_observed(events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())
     scaler = torch.amp.GradScaler("cpu")
@@ -192,7 +192,7 @@ def test_a_scaler_steps_through(events: Events) -> None:
     assert events.take() == STEP
 
 
-def test_copies_and_pickles_of_an_optimizer_work_and_are_watched(events: Events) -> None:
+def test_copied_and_unpickled_optimizers_are_observed(events: Events) -> None:
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     train(net, optimizer)
@@ -211,7 +211,7 @@ def test_copies_and_pickles_of_an_optimizer_work_and_are_watched(events: Events)
         assert events.take() == ["step", "step ends"]
 
 
-def test_an_optimizer_that_steps_another_counts_once(events: Events) -> None:
+def test_nested_optimizer_step_counts_once(events: Events) -> None:
     class Outer(torch.optim.SGD):  # type: ignore[misc]
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)
@@ -224,7 +224,7 @@ def test_an_optimizer_that_steps_another_counts_once(events: Events) -> None:
     assert events.take() == STEP
 
 
-def test_optimizers_are_freed_as_before(events: Events) -> None:
+def test_hooks_do_not_keep_optimizers_alive(events: Events) -> None:
     import gc
     import weakref
 
@@ -239,7 +239,7 @@ def test_optimizers_are_freed_as_before(events: Events) -> None:
         gc.enable()
 
 
-def test_recomputation_in_backward_is_no_new_call(events: Events) -> None:
+def test_recomputation_in_backward_is_not_a_call(events: Events) -> None:
     from torch.utils.checkpoint import checkpoint
 
     class Checkpointed(torch.nn.Module):  # type: ignore[misc]
@@ -286,7 +286,7 @@ def test_symbolic_tracing_and_scripting_work(events: Events) -> None:
         assert torch.equal(torch.jit.script(net)(torch.ones(2, 4)), expected)
 
 
-def test_hooks_do_not_pile_up(events: Events) -> None:
+def test_installing_hooks_again_does_not_stack_them(events: Events) -> None:
     import gc
     import weakref
 

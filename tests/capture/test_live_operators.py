@@ -82,7 +82,7 @@ def check(folder: Path, source: str) -> None:
     assert lines(timeline) == named(text)
 
 
-def test_every_operator(tmp_path: Path) -> None:
+def test_every_operator_has_its_source_line(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -141,7 +141,7 @@ def test_every_operator(tmp_path: Path) -> None:
     )
 
 
-def test_functions_that_read_tensor_values(tmp_path: Path) -> None:
+def test_functions_that_read_tensor_values_have_their_lines(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -169,7 +169,7 @@ def test_functions_that_read_tensor_values(tmp_path: Path) -> None:
     )
 
 
-def test_attention_and_residuals_in_modules(tmp_path: Path) -> None:
+def test_attention_and_residuals_have_their_module_lines(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -208,7 +208,7 @@ def test_attention_and_residuals_in_modules(tmp_path: Path) -> None:
     )
 
 
-def test_loops_branches_and_functions_in_functions(tmp_path: Path) -> None:
+def test_loops_branches_and_nested_functions_have_their_lines(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -260,7 +260,7 @@ def test_loops_branches_and_functions_in_functions(tmp_path: Path) -> None:
     )
 
 
-def test_autocast_casts_stand_where_they_are_wanted(tmp_path: Path) -> None:
+def test_autocast_casts_have_the_line_of_their_consumer(tmp_path: Path) -> None:
     check(
         tmp_path,
         """
@@ -336,7 +336,7 @@ def test_python_in_backward_has_its_own_lines(tmp_path: Path) -> None:
     assert lines(timeline, Phase.BACKWARD) == named(text)
 
 
-def test_builtin_functions_stand_where_they_are_called(tmp_path: Path) -> None:
+def test_builtin_functions_have_the_line_of_their_call(tmp_path: Path) -> None:
     _, timeline = profile(
         tmp_path,
         """
@@ -354,7 +354,7 @@ def test_builtin_functions_stand_where_they_are_called(tmp_path: Path) -> None:
     assert timeline.sources[host.source[row]].endswith("script.py:6")
 
 
-def test_library_line_is_inside_the_users_line(tmp_path: Path) -> None:
+def test_library_line_is_below_the_user_line(tmp_path: Path) -> None:
     """The user's line that led there, the library's that ran it; torch's own are neither."""
     library = tmp_path / "site-packages" / "layers"
     library.mkdir(parents=True)

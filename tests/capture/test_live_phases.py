@@ -52,7 +52,7 @@ def test_phases_are_timed_from_an_idle_device() -> None:
     }
 
 
-def test_a_forward_without_modules_is_forward_all_the_same() -> None:
+def test_forward_without_modules_is_forward_phase() -> None:
     run = Run(Plan(warmup=1, clean=1, issue=1))
     run.steps(10, 10)
     run.clock.now += 4 * MS
@@ -79,7 +79,7 @@ def test_host_speed_is_sampled_between_steps_but_not_clean_ones() -> None:
     assert looks == [Window.WARMUP] * 3 + [Window.ISSUE] * 4
 
 
-def test_a_look_is_no_part_of_a_step() -> None:
+def test_host_speed_sample_is_not_part_of_a_step() -> None:
     def look(_: Window) -> None:
         run.clock.now += 5 * MS
 

@@ -39,7 +39,7 @@ def test_suggested_options_fit_script_with_several_kinds(steps: int, kinds: int)
     assert run.windows.main_kind in run.windows.profiled[1:]
 
 
-def test_a_script_of_several_kinds_is_reported_so() -> None:
+def test_script_with_several_kinds_of_step_is_reported() -> None:
     run = Run(plan_of(warmup=8, steps=None, profiled=3))
     for at in range(12):
         run.steps(10.5 if at % 4 == 0 else 10.0, kind=f"of {at % 4}")
@@ -54,7 +54,7 @@ def test_a_script_of_several_kinds_is_reported_so() -> None:
     assert none.endswith("at least 21 steps are needed to measure and profile it")
 
 
-def test_more_steps_allow_no_smaller_request() -> None:
+def test_more_steps_never_reduce_the_suggested_options() -> None:
     totals = [request.total() for steps in range(1, 60) if (request := fitting(steps))]
     assert totals == sorted(totals)
     # A script that is long enough for the usual plan is asked for no less than that.
@@ -72,13 +72,13 @@ def test_more_steps_allow_no_smaller_request() -> None:
         ),
     ],
 )
-def test_a_loop_is_informed_of_arguments(steps: int, words: str) -> None:
+def test_loop_gets_suggestions_as_python_arguments(steps: int, words: str) -> None:
     line = shortfall(Window.WARMUP.value, steps, 3, spelling="arguments")
     assert words in line
     assert "--" not in line
 
 
-def test_a_script_is_informed_of_options() -> None:
+def test_script_gets_suggestions_as_options() -> None:
     line = shortfall(Window.CLEAN.value, 12, 3, spelling="options")
     assert line == (
         "the script ended during its clean steps, after 12 steps, and no complete step was "
@@ -86,7 +86,7 @@ def test_a_script_is_informed_of_options() -> None:
     )
 
 
-def test_who_wants_no_profile_is_not_informed_of_one() -> None:
+def test_no_profile_is_suggested_if_none_was_requested() -> None:
     line = shortfall(Window.CLEAN.value, 12, 0, spelling="options")
     assert line == "the script ended during its clean steps, after 12 steps"
 

@@ -39,7 +39,7 @@ def allowed_after(*settings: str) -> list[Any]:
     return found
 
 
-def test_the_old_switches() -> None:
+def test_old_precision_switches_are_read() -> None:
     usual, high, medium, precise, loose = allowed_after(
         "pass",
         "torch.set_float32_matmul_precision('high')",
@@ -78,7 +78,7 @@ def test_new_precision_settings_are_read_without_old_switches() -> None:
 
 
 @pytest.mark.parametrize("level", ["highest", "high", "medium"])
-def test_a_torch_that_has_the_old_switches_alone(level: str) -> None:
+def test_torch_with_old_precision_switches_only_is_read(level: str) -> None:
     old = SimpleNamespace(
         get_float32_matmul_precision=lambda: level,
         backends=SimpleNamespace(

@@ -65,7 +65,7 @@ def test_without_request_provenance_is_empty(script: Path) -> None:
     assert run(script, "not") == {}
 
 
-def test_lines_out_of_the_cache_are_those_of_the_script_as_it_is_now(
+def test_cached_kernels_have_lines_of_the_current_script(
     script: Path, first: dict[str, str], tmp_path: Path
 ) -> None:
     """Compiled for a script that has two lines more now, in another folder."""

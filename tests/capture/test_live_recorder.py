@@ -42,7 +42,9 @@ def linear(outputs: int = 4) -> Any:
     return torch.nn.Linear(4, outputs)
 
 
-def test_optimizers_inside_backward_end_a_step_after_it(hooks: Hooks, tmp_path: Path) -> None:
+def test_optimizer_inside_backward_ends_the_step_after_backward(
+    hooks: Hooks, tmp_path: Path
+) -> None:
     recorder = watch(hooks, tmp_path)
     model = torch.nn.Sequential(linear(), linear(), linear())
     optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
@@ -64,7 +66,7 @@ def test_optimizers_inside_backward_end_a_step_after_it(hooks: Hooks, tmp_path: 
     assert taken.phases.keys() == {"other", "forward", "backward"}
 
 
-def test_a_generator_and_a_critic(hooks: Hooks, tmp_path: Path) -> None:
+def test_generator_and_critic_updates_are_one_step(hooks: Hooks, tmp_path: Path) -> None:
     recorder = watch(hooks, tmp_path)
     models = [linear(), linear(1)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
@@ -81,7 +83,7 @@ def test_a_generator_and_a_critic(hooks: Hooks, tmp_path: Path) -> None:
     assert len(recorder.capture().clean["train 2x4"]) == 3
 
 
-def test_an_average_of_the_weights_is_no_step(hooks: Hooks, tmp_path: Path) -> None:
+def test_weight_averaging_is_not_a_step(hooks: Hooks, tmp_path: Path) -> None:
     recorder = watch(hooks, tmp_path)
     model = linear()
     average = torch.optim.swa_utils.AveragedModel(model)
@@ -98,7 +100,7 @@ def test_an_average_of_the_weights_is_no_step(hooks: Hooks, tmp_path: Path) -> N
     assert len(taken.clean["train 2x4"]) == 3
 
 
-def test_enough_on_another_thread_ends_that_thread(hooks: Hooks, tmp_path: Path) -> None:
+def test_last_step_on_another_thread_ends_that_thread(hooks: Hooks, tmp_path: Path) -> None:
     recorder = watch(hooks, tmp_path)
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -118,7 +120,7 @@ def test_enough_on_another_thread_ends_that_thread(hooks: Hooks, tmp_path: Path)
     assert len(recorder.capture().clean["train 2x4"]) == 3
 
 
-def test_a_graph_being_captured_is_left_alone(
+def test_running_graph_capture_is_not_disturbed(
     hooks: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = watch(hooks, tmp_path)
@@ -131,7 +133,7 @@ def test_a_graph_being_captured_is_left_alone(
     assert not any(recorder.finder.seen.values())
 
 
-def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
+def test_incomplete_profile_is_written(hooks: Hooks, tmp_path: Path) -> None:
     recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=1, issue=0, profiled=5))
     model = linear()
     for _ in range(6):
@@ -144,7 +146,7 @@ def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
     assert "ended during its profiled steps" in taken.notes[0].text
 
 
-def test_of_steps_with_very_many_calls_one_is_profiled(
+def test_one_step_is_profiled_if_steps_make_very_many_calls(
     hooks: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_profiler, "_MOST_CALLS", 5_000)
@@ -161,7 +163,7 @@ def test_of_steps_with_very_many_calls_one_is_profiled(
     assert len(read_profiler_tree(taken.results).operators) > 0
 
 
-def test_settings_are_those_in_which_the_steps_were_taken(hooks: Hooks, tmp_path: Path) -> None:
+def test_settings_are_those_of_the_measured_steps(hooks: Hooks, tmp_path: Path) -> None:
     """Where a script uses torch's new switches, reading the old ones raises."""
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has the old switches alone")
@@ -183,14 +185,14 @@ def test_settings_are_those_in_which_the_steps_were_taken(hooks: Hooks, tmp_path
     assert read["cuda"]["products"] == "tf32"
 
 
-def test_settings_of_a_script_that_was_not_profiled(hooks: Hooks, tmp_path: Path) -> None:
+def test_settings_are_recorded_without_a_profile(hooks: Hooks, tmp_path: Path) -> None:
     recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=50, issue=0, profiled=1))
     for _ in range(5):
         recorder.mark()
     assert recorder.capture().settings["float32"] == float32_allowed(torch)
 
 
-def test_numbers_are_not_used_again() -> None:
+def test_object_ids_are_not_reused() -> None:
     keys = ObjectIds()
     numbers = {keys.of(linear()) for _ in range(20)}
     assert len(numbers) == 20

@@ -80,7 +80,7 @@ def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
     ]
 
 
-def test_without_details_timeline_is_unchanged() -> None:
+def test_timeline_is_unchanged_without_profiler_tree() -> None:
     scene = Scene()
     scene.on_host(0, 90, HostKind.PYTHON, "train.py(3): step")
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))

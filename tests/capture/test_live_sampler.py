@@ -27,7 +27,7 @@ def spin(seconds: float) -> None:
         pass
 
 
-def test_the_function_that_runs_is_named() -> None:
+def test_running_function_is_sampled() -> None:
     sampler = LineSampler()
     sampler.start()
     for _ in range(50):

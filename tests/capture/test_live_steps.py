@@ -30,7 +30,7 @@ class SimulatedScript:
         self.finder.optimizer_stepped(100 + optimizer)
 
 
-def test_a_plain_loop() -> None:
+def test_training_loop_steps_are_found() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(5):
         script.train()
@@ -45,7 +45,7 @@ def test_a_plain_loop() -> None:
     }
 
 
-def test_gradient_accumulation() -> None:
+def test_accumulated_backwards_are_one_step() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(4):
         for _ in range(8):
@@ -66,7 +66,7 @@ def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
 
 
 @pytest.mark.parametrize("critic_steps", [2, 5])
-def test_a_critic_trained_more_often(critic_steps: int) -> None:
+def test_critic_updated_more_often_than_generator_is_one_cycle(critic_steps: int) -> None:
     script = SimulatedScript(optimizers=2)
     for iteration in range(6):
         for _ in range(critic_steps):
@@ -76,7 +76,7 @@ def test_a_critic_trained_more_often(critic_steps: int) -> None:
     assert len(script.ends) == 6
 
 
-def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
+def test_generator_optimizer_that_starts_late_joins_the_cycle() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(20):
         script.step(0)
@@ -91,7 +91,7 @@ def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
     assert 10 <= len(script.ends) - before <= 13
 
 
-def test_an_optimizer_per_parameter() -> None:
+def test_one_optimizer_per_parameter_is_one_step() -> None:
     script = SimulatedScript(optimizers=200)
     for iteration in range(3):
         for number in range(200):
@@ -100,7 +100,7 @@ def test_an_optimizer_per_parameter() -> None:
     assert len(script.ends) == 3
 
 
-def test_some_of_many_never_fire() -> None:
+def test_optimizers_that_never_step_are_ignored() -> None:
     script = SimulatedScript(optimizers=10)
     for _ in range(20):
         for number in range(7):
@@ -109,7 +109,7 @@ def test_some_of_many_never_fire() -> None:
     assert len(script.ends) >= 14
 
 
-def test_an_optimizer_that_stops_firing() -> None:
+def test_optimizer_that_stops_stepping_is_dropped() -> None:
     script = SimulatedScript(optimizers=2)
     for _ in range(5):
         script.step(0)
@@ -119,7 +119,7 @@ def test_an_optimizer_that_stops_firing() -> None:
     assert len(script.ends) >= 5 + 13
 
 
-def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
+def test_deleted_optimizer_is_not_waited_for() -> None:
     script = SimulatedScript(optimizers=2)
     for _ in range(5):
         script.step(0)
@@ -130,7 +130,7 @@ def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
     assert len(script.ends) == 10
 
 
-def test_an_optimizer_that_replaces_another() -> None:
+def test_replacing_optimizer_takes_over() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(5):
         script.step(0)
@@ -157,7 +157,7 @@ def test_evaluation_inside_training_is_a_separate_kind() -> None:
     ]
 
 
-def test_evaluation_before_training_with_the_optimizer_made() -> None:
+def test_evaluation_before_training_is_not_a_training_step() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(100):
         script.evaluate()
@@ -180,7 +180,7 @@ def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
     assert script.ends[4:] == ["forward 32x8"] + ["train 32x8"] * 3
 
 
-def test_inference_only() -> None:
+def test_inference_calls_are_steps() -> None:
     script = SimulatedScript()
     for _ in range(5):
         script.evaluate()
@@ -189,7 +189,7 @@ def test_inference_only() -> None:
     assert script.finder.found_by == "forward"
 
 
-def test_an_optimizer_that_is_never_used() -> None:
+def test_unused_optimizer_does_not_hide_inference_steps() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(510):
         script.evaluate()
@@ -197,7 +197,7 @@ def test_an_optimizer_that_is_never_used() -> None:
     assert script.finder.found_by == "forward"
 
 
-def test_rollouts_in_training_mode_precede_the_first_step_of_an_agent() -> None:
+def test_rollouts_before_the_first_update_are_not_inference() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(2048):
         script.finder.called(0, False, (4,), waits=True)
@@ -207,7 +207,7 @@ def test_rollouts_in_training_mode_precede_the_first_step_of_an_agent() -> None:
     assert len(script.ends) == 1
 
 
-def test_embeddings_by_a_model_that_no_optimizer_updates_are_not_the_step() -> None:
+def test_calls_of_a_frozen_model_are_not_steps() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(2048):
         script.finder.called(7, False, (1, 3), owned=False)
@@ -221,7 +221,7 @@ def test_embeddings_by_a_model_that_no_optimizer_updates_are_not_the_step() -> N
     assert script.ends[1:] == ["train 32x8"] * 2
 
 
-def test_training_that_is_over() -> None:
+def test_inference_after_training_is_a_kind_of_its_own() -> None:
     script = SimulatedScript(optimizers=1)
     script.train()
     script.step()
@@ -230,7 +230,7 @@ def test_training_that_is_over() -> None:
     assert script.ends[-1] == "forward 32x8"
 
 
-def test_training_by_replayed_graphs() -> None:
+def test_training_by_replayed_graphs_is_found() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(3):
         script.train()
@@ -241,7 +241,7 @@ def test_training_by_replayed_graphs() -> None:
     assert len(script.ends) > 15
 
 
-def test_encoder_and_decoder_in_turn_are_one_step() -> None:
+def test_alternating_encoder_and_decoder_are_one_step() -> None:
     script = SimulatedScript()
     for _ in range(4):
         script.evaluate((1, 100), model=0)
@@ -249,7 +249,7 @@ def test_encoder_and_decoder_in_turn_are_one_step() -> None:
     assert script.ends == ["forward 1x100"] * 3
 
 
-def test_one_encoder_call_and_many_of_the_decoder() -> None:
+def test_encoder_call_with_many_decoder_calls_is_one_step() -> None:
     script = SimulatedScript()
     script.evaluate((1, 100), model=0)
     for _ in range(10):
@@ -257,7 +257,7 @@ def test_one_encoder_call_and_many_of_the_decoder() -> None:
     assert script.ends[1:] == ["forward 1x1"] * 8
 
 
-def test_a_model_that_gives_way_to_another() -> None:
+def test_model_replaced_by_another_starts_new_steps() -> None:
     script = SimulatedScript()
     for _ in range(3):
         script.evaluate(model=0)
@@ -276,14 +276,14 @@ def test_prefill_and_decode_are_distinguished_by_shape() -> None:
     assert script.ends.count("forward 1x1") == 11
 
 
-def test_growing_shapes_are_one_kind_after_a_while() -> None:
+def test_growing_shapes_become_one_kind() -> None:
     script = SimulatedScript()
     for length in range(5, 40):
         script.evaluate((1, length))
     assert script.ends[8:] == ["forward"] * 26
 
 
-def test_batches_of_varying_length_are_one_kind_after_a_while() -> None:
+def test_batches_of_varying_length_become_one_kind() -> None:
     script = SimulatedScript(optimizers=1)
     for length in range(100, 130):
         script.train((32, length))
@@ -301,7 +301,7 @@ def test_decoding_is_one_kind_despite_prompts_of_any_length() -> None:
     assert script.ends.count("forward") == 20 - 7
 
 
-def test_marks_go_before_all_else() -> None:
+def test_step_marks_take_precedence() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(3):
         script.train()
@@ -314,14 +314,14 @@ def test_marks_go_before_all_else() -> None:
     assert script.finder.seen["marks"] == 6
 
 
-def test_marks_without_known_calls() -> None:
+def test_step_marks_work_without_model_calls() -> None:
     script = SimulatedScript("mark")
     script.finder.mark()
     script.finder.mark()
     assert script.ends == ["step", "step"]
 
 
-def test_steps_by_forward_although_there_is_an_optimizer() -> None:
+def test_step_by_forward_ignores_the_optimizer() -> None:
     script = SimulatedScript("forward", optimizers=1)
     for _ in range(4):
         script.train()
@@ -329,7 +329,7 @@ def test_steps_by_forward_although_there_is_an_optimizer() -> None:
     assert script.ends == ["train 32x8"] * 3
 
 
-def test_steps_by_optimizer_are_not_found_without_one() -> None:
+def test_step_by_optimizer_finds_nothing_without_one() -> None:
     script = SimulatedScript("optimizer")
     for _ in range(600):
         script.evaluate()
@@ -342,7 +342,7 @@ class FakeTensor:
         self.dtype = "float32"
 
 
-def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
+def test_input_shape_is_found_in_any_argument() -> None:
     tensor = FakeTensor(2, 3)
     assert first_shape((tensor,), {}) == (2, 3)
     assert first_shape((1, "x", None), {"input_ids": tensor}) == (2, 3)
@@ -352,7 +352,7 @@ def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
     assert step_kind("train", ()).label == "train scalar"
 
 
-def test_weights_updated_by_hand_step_with_every_backward() -> None:
+def test_manual_weight_updates_step_with_every_backward() -> None:
     """Tensors alone: no module is called, no optimizer made."""
     script = SimulatedScript()
     for _ in range(4):
@@ -361,7 +361,7 @@ def test_weights_updated_by_hand_step_with_every_backward() -> None:
     assert script.finder.found_by == "backward"
 
 
-def test_a_backward_is_no_step_where_a_module_was_called() -> None:
+def test_backward_is_not_a_step_if_a_module_was_called() -> None:
     script = SimulatedScript()
     for _ in range(4):
         script.train()
@@ -370,7 +370,7 @@ def test_a_backward_is_no_step_where_a_module_was_called() -> None:
     assert script.finder.found_by == "forward"
 
 
-def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
+def test_backward_is_not_a_step_if_there_is_an_optimizer() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(4):
         script.finder.backward_ended()
@@ -380,7 +380,7 @@ def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
 
 
 @pytest.mark.parametrize("then", ["call", "optimizer"])
-def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
+def test_backward_passes_before_the_training_loop_are_dropped(then: str) -> None:
     """A check of gradients, say, before the model is made."""
     script = SimulatedScript()
     script.finder.backward_ended()
@@ -393,7 +393,7 @@ def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
     assert len(script.ends) == (4 if then == "call" else 5)
 
 
-def test_rollouts_between_updates_are_steps_of_their_own() -> None:
+def test_long_rollouts_between_updates_are_separate_steps() -> None:
     """Not before the first update: until then nobody knows what the script is about."""
     script = SimulatedScript(optimizers=1)
     for iteration in range(3):
@@ -411,7 +411,7 @@ def test_rollouts_between_updates_are_steps_of_their_own() -> None:
     assert script.finder.found_by == "optimizer" and not script.restarts
 
 
-def test_a_short_rollout_before_each_update_is_a_step_with_it() -> None:
+def test_short_rollout_and_its_update_are_one_step() -> None:
     """What is made of it is between the two: returns, advantages."""
     script = SimulatedScript(optimizers=1)
     for _ in range(4):
@@ -424,7 +424,7 @@ def test_a_short_rollout_before_each_update_is_a_step_with_it() -> None:
     assert "train 32x8" in script.ends[0] and not script.finder.awaits_rollouts
 
 
-def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
+def test_actor_and_critic_calls_of_a_rollout_are_one_step() -> None:
     script = SimulatedScript(optimizers=1)
     script.train()
     script.step()
@@ -435,7 +435,7 @@ def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
     assert script.ends == ["train 32x8"] + ["forward 4x4"] * 5
 
 
-def test_a_few_calls_without_gradients_belong_to_the_training_step() -> None:
+def test_few_calls_without_gradients_belong_to_the_training_step() -> None:
     """Of a target network that no optimizer updates, or of the model itself."""
     script = SimulatedScript(optimizers=1)
     for _ in range(4):
@@ -460,7 +460,7 @@ def test_contents_of_step_are_counted() -> None:
     assert unit == StepUnit(calls=4, backwards=4, updates=1, evaluations=1)
 
 
-def test_a_closure_runs_inside_the_update() -> None:
+def test_closure_is_part_of_the_update() -> None:
     """As that of LBFGS, which calls the model many times in one step of the optimizer."""
     script = SimulatedScript(optimizers=1)
     for _ in range(2):

@@ -17,7 +17,7 @@ def test_call_that_is_not_slower_has_no_profiler_cost() -> None:
     assert measured_call_cost((10.0, 40.0, 50.0), (9.0, 38.0, 40.0)) == (0.0, 0.0, 0.0)
 
 
-def test_a_real_observer_of_calls_takes_its_toll() -> None:
+def test_profiler_cost_of_real_calls_is_measured() -> None:
     without = take_times()
     sys.setprofile(lambda *_: None)
     try:

@@ -19,7 +19,7 @@ def test_warm_up_ends_when_three_steps_agree() -> None:
     assert [sample.ns / MS for sample in run.windows.warmup] == [900, 400, 20, 11, 10, 10.5]
 
 
-def test_the_first_step_begins_at_its_first_call() -> None:
+def test_first_step_begins_at_its_first_call() -> None:
     """What the script did before it, imports and data, is no part of any step."""
     run = Run(Plan(warmup=4, clean=3))
     run.clock.now += 2000 * MS
@@ -33,7 +33,7 @@ def test_the_first_step_begins_at_its_first_call() -> None:
     assert [sample.ns for sample in run.windows.warmup] == [10 * MS, 10 * MS]
 
 
-def test_on_a_busy_host_warm_up_ends_when_steps_get_no_faster() -> None:
+def test_warm_up_on_a_busy_host_ends_when_steps_get_no_faster() -> None:
     """No three of them agree, but noise is no warm-up."""
     run = Run(Plan())
     run.steps(900, 100, 60, 40, 13, 10, 16)
@@ -60,13 +60,13 @@ def test_warm_up_that_never_settles_is_bounded_by_time() -> None:
     assert run.window() is Window.ISSUE
 
 
-def test_warm_up_of_a_given_length() -> None:
+def test_given_warm_up_length_is_used() -> None:
     run = Run(Plan(warmup=2))
     run.steps(100, 1)
     assert run.window() is Window.ISSUE
 
 
-def test_all_windows_in_turn() -> None:
+def test_windows_follow_in_order() -> None:
     run = Run(Plan(warmup=2, clean=4, issue=3, profiled=3))
     run.steps(100, 10)
     assert run.window() is Window.ISSUE
@@ -130,7 +130,7 @@ def test_steps_of_other_kinds_do_not_count() -> None:
     assert run.done
 
 
-def test_a_kind_that_does_not_come_back_is_not_waited_for() -> None:
+def test_kind_that_stops_occurring_is_not_waited_for() -> None:
     run = Run(Plan(warmup=4, clean=3, issue=2, profiled=2))
     run.steps(10, 10, 10, 10)
     run.steps(*[3] * 200, kind="eval")
@@ -155,7 +155,7 @@ def test_kind_seen_only_before_clean_steps_is_not_main_kind(
     assert set(run.windows.profiled) == {"forward"}
 
 
-def test_a_rare_main_kind_is_measured_with_those_between() -> None:
+def test_rare_main_kind_is_measured_across_other_steps() -> None:
     run = Run(plan_of(warmup=4, steps=None, profiled=3))
     run.steps(10, 10, 10, 10)
     for _ in range(10):
@@ -175,7 +175,7 @@ def test_profiler_waits_for_late_main_kind() -> None:
     assert run.windows.main_kind == "train"
 
 
-def test_where_the_main_kind_was_not_profiled_another_is_looked_into() -> None:
+def test_another_kind_is_used_if_the_main_kind_was_not_profiled() -> None:
     """Its phases and times are those of the windows before, which saw it too."""
     run = Run(Plan(warmup=3, clean=3, issue=3, profiled=1))
     for _ in range(2):
@@ -229,7 +229,7 @@ def test_steps_that_make_very_many_calls_are_profiled_less(
     assert run.profiler.calls == ["start", *["step"] * (profiled - 1), "stop"]
 
 
-def test_of_another_kind_the_first_does_not_count() -> None:
+def test_first_step_after_another_kind_is_dropped() -> None:
     run = Run(Plan(warmup=1, clean=2, issue=2, profiled=3), most_late_ms=50)
     run.steps(*[10] * 5)
     run.steps(40, kind="eval")
@@ -258,13 +258,13 @@ def test_clean_steps_that_take_long_are_fewer() -> None:
     assert run.window() is Window.ISSUE
 
 
-def test_quick_steps_that_agree_are_enough_at_ten() -> None:
+def test_ten_quick_steps_are_enough_if_they_agree() -> None:
     run = Run(plan_of(warmup=3, steps=None, profiled=3))
     run.steps(*[10] * 6, *[10, 10.1] * 5)
     assert run.window() is Window.ISSUE
 
 
-def test_quick_steps_that_vary_go_on_for_a_while() -> None:
+def test_quick_steps_that_vary_are_measured_longer() -> None:
     run = Run(plan_of(warmup=3, steps=None, profiled=3))
     run.steps(*[10] * 6, *[10, 20] * 7)
     assert run.window() is Window.CLEAN
@@ -272,13 +272,13 @@ def test_quick_steps_that_vary_go_on_for_a_while() -> None:
     assert run.window() is Window.ISSUE
 
 
-def test_slow_steps_that_vary_are_enough_at_ten() -> None:
+def test_ten_slow_steps_are_enough_even_if_they_vary() -> None:
     run = Run(plan_of(warmup=3, steps=None, profiled=3))
     run.steps(*[100] * 6, *[100, 200] * 5)
     assert run.window() is Window.ISSUE
 
 
-def test_where_steps_are_free_none_is_spared() -> None:
+def test_all_requested_steps_are_measured_if_they_are_free() -> None:
     run = Run(plan_of(warmup=3, steps=None, profiled=3, at_leisure=True))
     run.steps(*[10] * 7, *[10] * 39)
     assert run.window() is Window.CLEAN
@@ -287,7 +287,7 @@ def test_where_steps_are_free_none_is_spared() -> None:
 
 
 @pytest.mark.parametrize("times", [[10.0], [10, 10.1], [10, 14], [10, 10, 30], [80, 130, 100]])
-def test_thirty_steps_are_enough_for_a_profile(times: list[float]) -> None:
+def test_script_of_thirty_steps_is_profiled(times: list[float]) -> None:
     run = Run(plan_of(warmup=None, steps=None, profiled=3))
     run.steps(900, *itertools.islice(itertools.cycle(times), 29))
     run.windows.finish()
@@ -303,7 +303,9 @@ def test_thirty_steps_are_enough_for_a_profile(times: list[float]) -> None:
         (9, Window.PROFILED, 3, ["start", "step", "step", "stop"]),
     ],
 )
-def test_a_script_that_ends_early(steps: int, window: Window, clean: int, calls: list[str]) -> None:
+def test_script_that_ends_early_keeps_its_steps(
+    steps: int, window: Window, clean: int, calls: list[str]
+) -> None:
     run = Run(Plan(warmup=2, clean=3, issue=2, profiled=3))
     run.steps(*[10] * steps)
     assert run.window() is window
@@ -314,7 +316,7 @@ def test_a_script_that_ends_early(steps: int, window: Window, clean: int, calls:
     assert not run.done
 
 
-def test_starting_over_forgets_earlier_steps() -> None:
+def test_restart_drops_earlier_steps() -> None:
     run = Run(Plan(warmup=2, clean=3))
     run.steps(10, 10, 10, kind="forward")
     run.windows.start_over()
@@ -323,7 +325,7 @@ def test_starting_over_forgets_earlier_steps() -> None:
     assert {sample.kind for sample in run.windows.warmup + run.windows.clean} == {"train"}
 
 
-def test_there_is_no_starting_over_once_profiled() -> None:
+def test_no_restart_after_the_profile() -> None:
     run = Run(Plan(warmup=1, clean=1, issue=0))
     run.steps(10, 10, kind="forward")
     run.windows.start_over()
@@ -335,7 +337,7 @@ def samples(kind: str, *times: float) -> list[Sample]:
     return [Sample(kind=kind, ns=time) for time in times]
 
 
-def test_main_kind_takes_most_time() -> None:
+def test_main_kind_is_the_one_with_most_time() -> None:
     assert main_kind([]) is None
     assert main_kind(samples("a", 1, 1, 1) + samples("b", 5, 5, 5)) == "b"
     # One long evaluation, or one that had to be compiled, is not what the script is about.
@@ -365,7 +367,7 @@ def test_rollouts_with_most_time_are_profiled() -> None:
     assert run.windows.profiled[-3:] == ["forward"] * 3
 
 
-def test_an_evaluation_of_many_batches_is_waited_out() -> None:
+def test_long_evaluation_is_waited_for() -> None:
     run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2))
     run.steps(*[200] * 6)
     rollouts(run, 200, 5)
@@ -374,7 +376,7 @@ def test_an_evaluation_of_many_batches_is_waited_out() -> None:
     assert run.done and run.windows.main_kind == "train"
 
 
-def test_training_that_is_over_is_not_waited_for() -> None:
+def test_finished_training_is_not_waited_for() -> None:
     run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2))
     run.steps(*[20] * 6)
     rollouts(run, 500, 5)

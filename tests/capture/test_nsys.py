@@ -88,7 +88,7 @@ def test_an_export_becomes_a_timeline(tmp_path: Path) -> None:
     assert (host.kind == HostKind.SYNC).sum() == 1
 
 
-def test_an_export_is_diagnosed_and_other_databases_are_not(tmp_path: Path) -> None:
+def test_export_is_recognised_and_other_databases_are_not(tmp_path: Path) -> None:
     (observed,) = sources.observe(write_export(tmp_path / "report.bin"))
     assert observed.source == "nsys"
     assert observed.device.name == "NVIDIA H200"

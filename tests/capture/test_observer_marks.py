@@ -33,7 +33,7 @@ def kinds(timeline: Timeline) -> dict[str, HostKind]:
     }
 
 
-def test_own_functions_are_observer_rows_and_the_scripts_are_not(tmp_path: Path) -> None:
+def test_boundby_functions_are_observer_rows(tmp_path: Path) -> None:
     found = kinds(
         read(
             tmp_path, frame(OWN, 1, 50), frame("boundby/train.py(3): step", 2, 40), op("mul", 3, 9)
@@ -45,7 +45,7 @@ def test_own_functions_are_observer_rows_and_the_scripts_are_not(tmp_path: Path)
 
 
 @pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
-def test_marks_become_phases_and_leave_the_rows(tmp_path: Path, category: str) -> None:
+def test_marks_become_phases_and_are_removed(tmp_path: Path, category: str) -> None:
     marks = [("backward", 60), ("forward", 10), ("optimizer", 80)]
     timeline = read(
         tmp_path,
@@ -62,7 +62,7 @@ def test_a_trace_without_marks_has_no_phases(tmp_path: Path) -> None:
     assert read(tmp_path, op("mul", 3, 9)).phases is None
 
 
-def test_marks_of_other_steps_are_left_to_them(tmp_path: Path) -> None:
+def test_marks_of_other_steps_are_ignored(tmp_path: Path) -> None:
     later = [mark(1, 100, 100), event("cpu_op", phase_mark("forward"), 150, 1)]
     path = tmp_path / "trace.json"
     path.write_text(text([mark(0, 0, 100), op("mul", 3, 9), op("mul", 103, 9), *later]))
@@ -116,7 +116,7 @@ def test_a_live_profile_carries_a_mark_where_each_phase_begins(profile: Path) ->
     assert (timeline.host.kind == HostKind.OBSERVER).any()
 
 
-def test_renaming_methods_of_the_observer_changes_no_account(profile: Path, tmp_path: Path) -> None:
+def test_renamed_observer_methods_do_not_change_the_account(profile: Path, tmp_path: Path) -> None:
     content = json.loads(profile.read_text())
     for row in content["traceEvents"]:
         name = row.get("name", "")

@@ -11,10 +11,10 @@ HASHED = "c5q4hikzqx5p7ng2fwgvbkvvxz2hm7zlhtwxjdbbmzrovkzy3oqs.py"
 @pytest.mark.parametrize(
     "path", [f"/tmp/x/compiled/5q/{HASHED}", f"/tmp/torchinductor_me/5q/{HASHED}"]
 )
-def test_code_that_a_compiler_wrote_is_not_the_user_s(path: str) -> None:
+def test_generated_code_is_not_user_code(path: str) -> None:
     assert is_generated_file(path)
     assert not is_user_file(path)
 
 
-def test_a_script_is_the_user_s() -> None:
+def test_script_is_user_code() -> None:
     assert is_user_file("/home/me/project/train.py")

@@ -9,7 +9,7 @@ from boundby.capture.torch.owners import Owners
 torch = pytest.importorskip("torch")
 
 
-def test_modules_are_owned_until_one_is_known_that_an_optimizer_updates() -> None:
+def test_only_updated_modules_are_owned_once_one_is_known() -> None:
     owners = Owners(torch.nn.Module)
     model, teacher = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     assert owners.own(teacher)

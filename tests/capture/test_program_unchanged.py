@@ -84,7 +84,7 @@ def train():
 """
 
 
-def test_during_and_after_a_run(tmp_path: Path) -> None:
+def test_program_is_unchanged_during_and_after_a_run(tmp_path: Path) -> None:
     source = f"""{STATE}
 leave = PATCHED | PROFILER
 before = state(leave)
@@ -115,7 +115,7 @@ with boundby.watch(warmup=2, steps=3, profiled=2, machine=machine) as watching:
 
 
 @pytest.mark.parametrize("how", FROM_PYTHON)
-def test_after_diagnosing_from_python(tmp_path: Path, how: str) -> None:
+def test_program_is_unchanged_after_diagnose(tmp_path: Path, how: str) -> None:
     source = f"""{STATE}
 import boundby
 from tests.machines import round_machine
@@ -131,9 +131,7 @@ print("done")
 
 
 @pytest.mark.parametrize("folder", ["boundby", "a b", "größe/boundby", "other"])
-def test_own_files_are_known_by_their_place_and_not_by_a_folders_name(
-    tmp_path: Path, folder: str
-) -> None:
+def test_own_files_are_recognised_by_location(tmp_path: Path, folder: str) -> None:
     import boundby.cli.run
 
     assert is_own_file(boundby.cli.run.__file__)
@@ -144,7 +142,7 @@ def test_own_files_are_known_by_their_place_and_not_by_a_folders_name(
     assert not is_own_file(str(tmp_path / folder / ".venv/lib/site-packages/other/cli/run.py"))
 
 
-def test_own_files_through_a_symbolic_link(tmp_path: Path) -> None:
+def test_own_files_are_recognised_through_a_symbolic_link(tmp_path: Path) -> None:
     import boundby
 
     link = tmp_path / "link"
@@ -152,7 +150,7 @@ def test_own_files_through_a_symbolic_link(tmp_path: Path) -> None:
     assert is_own_file(str(link / "cli" / "run.py"))
 
 
-def test_lines_of_a_script_in_a_folder_named_boundby(tmp_path: Path) -> None:
+def test_script_in_a_folder_named_boundby_has_lines(tmp_path: Path) -> None:
     source = f"{STATE}\nfor _ in range(30): train()\n"
     folder = tmp_path / "boundby"
     folder.mkdir()

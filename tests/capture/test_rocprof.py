@@ -80,7 +80,7 @@ def test_a_profile_becomes_an_observation(tmp_path: Path) -> None:
     assert timeline.names[host.name[marker]] == "forward"
 
 
-def test_a_damaged_profile_is_one_line(tmp_path: Path) -> None:
+def test_damaged_profile_gives_a_one_line_error(tmp_path: Path) -> None:
     path = write_profile(tmp_path / "results.json")
     path.write_bytes(path.read_bytes()[:700])
     with pytest.raises(BoundbyError, match="damaged JSON of rocprofv3"):

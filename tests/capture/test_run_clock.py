@@ -58,7 +58,7 @@ def ms_of(parts: RunParts) -> dict[str, float]:
     return {part.name: part.ns / MS for part in parts.parts}
 
 
-def test_parts_add_up_to_the_wall_and_each_second_is_counted_once() -> None:
+def test_parts_of_the_run_add_up_to_its_wall_time() -> None:
     script = Script()
     script.during("import", 300, "torch")
     script.spend(50)
@@ -116,7 +116,7 @@ def test_a_teacher_without_gradients_belongs_to_the_training_step() -> None:
     assert ms_of(script.parts()) == {"train": 75}
 
 
-def test_a_model_trained_in_evaluation_mode_trains() -> None:
+def test_model_trained_in_evaluation_mode_counts_as_training() -> None:
     script = Script()
     for _ in range(4):
         script.evaluate(1)
@@ -134,7 +134,7 @@ def test_calls_in_training_mode_without_gradients_are_rollouts() -> None:
     assert ms_of(script.parts())["rollout"] == 500
 
 
-def test_a_forward_only_script_is_inference() -> None:
+def test_forward_only_script_is_inference() -> None:
     script = Script()
     for _ in range(4):
         script.run.model_called(MODEL, True)
@@ -170,7 +170,7 @@ def test_an_epoch_that_was_seen_whole_needs_no_extrapolation() -> None:
     assert script.run.epoch_left_ns is None
 
 
-def test_workers_that_start_again_are_distinguished_from_the_first_start() -> None:
+def test_restarted_workers_are_distinguished_from_the_first_start() -> None:
     script = Script()
     for epoch in range(3):
         script.run.enter("data_start", "train.py:5")
@@ -187,7 +187,7 @@ def test_workers_that_start_again_are_distinguished_from_the_first_start() -> No
     assert found.count == 3
 
 
-def test_compilation_is_taken_out_of_the_step_that_paid_for_it() -> None:
+def test_compile_time_is_not_part_of_its_step() -> None:
     script = Script()
     script.train(3)
     script.run.model_called(MODEL, True)
@@ -198,7 +198,7 @@ def test_compilation_is_taken_out_of_the_step_that_paid_for_it() -> None:
     assert ms_of(script.parts()) == {"compile": 480, "train": 50}
 
 
-def test_a_first_step_that_sets_up_counts_as_set_up() -> None:
+def test_slow_first_step_counts_as_set_up() -> None:
     script = Script()
     script.train(ms=400)
     script.train(5)
@@ -206,7 +206,7 @@ def test_a_first_step_that_sets_up_counts_as_set_up() -> None:
 
 
 @pytest.mark.parametrize("asleep, part", [(True, "idle"), (False, "other")])
-def test_a_long_pause_between_steps_is_no_training(asleep: bool, part: str) -> None:
+def test_long_pause_between_steps_is_not_training(asleep: bool, part: str) -> None:
     script = Script()
     for _ in range(10):
         script.spend(1)
@@ -227,7 +227,7 @@ def test_sleep_while_the_device_works_is_part_of_the_steps() -> None:
     assert ms_of(script.parts()) == {"setup": 1, "train": 9 * 11 + 10 + 3000 + 10}
 
 
-def test_steps_under_the_profiler_count_as_long_as_usual_ones() -> None:
+def test_profiled_steps_count_with_usual_step_time() -> None:
     script = Script()
     script.train(9)
     script.run.model_called(MODEL, True)
@@ -237,7 +237,7 @@ def test_steps_under_the_profiler_count_as_long_as_usual_ones() -> None:
     assert ms_of(script.parts()) == {"train": 100}
 
 
-def test_boundbys_own_time_is_no_part() -> None:
+def test_time_of_boundby_is_excluded() -> None:
     script = Script()
     script.train(2)
     script.spend(700)
@@ -246,7 +246,7 @@ def test_boundbys_own_time_is_no_part() -> None:
     assert ms_of(script.parts()) == {"train": 40}
 
 
-def test_one_look_at_the_model_in_training_mode_is_part_of_the_step() -> None:
+def test_single_call_in_training_mode_is_part_of_the_step() -> None:
     script = Script()
     for _ in range(4):
         script.train()

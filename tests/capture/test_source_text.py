@@ -50,7 +50,7 @@ def forward(self, q, k, x):  # 3
         (0, None),
     ],
 )
-def test_text_at_a_line(tmp_path: Path, line: int, text: str | None) -> None:
+def test_source_text_of_a_line(tmp_path: Path, line: int, text: str | None) -> None:
     (tmp_path / "model.py").write_text(CODE)
     found = SourceText(["nowhere", str(tmp_path)]).at(f"model.py:{line}")
     assert (found.text if found else None) == text
@@ -64,7 +64,7 @@ def test_other_text_than_python_is_shown_unchanged(tmp_path: Path) -> None:
     assert text.at("<built-in>") is None
 
 
-def test_a_long_one_is_cut(tmp_path: Path) -> None:
+def test_long_line_is_cut(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(f"x = [\n{'    100,' * 99}\n]\n")
     found = SourceText([str(tmp_path)]).at("long.py:1")
     assert found is not None
@@ -72,7 +72,7 @@ def test_a_long_one_is_cut(tmp_path: Path) -> None:
     assert found.text.endswith("…")
 
 
-def test_warnings_about_the_code_are_not_ours_to_give(
+def test_reading_source_gives_no_syntax_warnings(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     (tmp_path / "escape.py").write_text("x = '\\d'\n")
@@ -82,7 +82,7 @@ def test_warnings_about_the_code_are_not_ours_to_give(
     assert not recwarn
 
 
-def test_a_line_has_its_text_and_the_function_around_it(tmp_path: Path) -> None:
+def test_line_has_text_and_enclosing_function(tmp_path: Path) -> None:
     source = """
         import torch
         class Block:

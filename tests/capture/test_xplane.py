@@ -36,7 +36,7 @@ def test_a_profile_is_recognised_by_its_content(tmp_path: Path) -> None:
     assert not XplaneSource().recognises(written(tmp_path, b"", "empty"))
 
 
-def test_steps_begin_where_the_program_that_repeats_does(profile: XlaTrace) -> None:
+def test_steps_begin_at_the_repeated_program(profile: XlaTrace) -> None:
     assert profile.steps_from == "repeating program"
     assert len(profile.steps) == STEPS
 
@@ -106,7 +106,7 @@ def test_markers_are_the_steps(tmp_path: Path) -> None:
     assert [step.label for step in trace.steps] == ["train 0", "train 1"]
 
 
-def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None:
+def test_enclosing_tpu_instructions_are_not_counted(tmp_path: Path) -> None:
     runs, instructions = [], []
     for at in range(2):
         start = at * 1_000_000
@@ -129,7 +129,7 @@ def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None
     assert timeline.calls[timeline.device.call[1]].name == "hlo::gemm"
 
 
-def test_a_loop_whose_instructions_have_rows_runs_others() -> None:
+def test_loop_with_instruction_events_is_not_counted_twice() -> None:
     body = SimpleNamespace(nodes=[SimpleNamespace(id=3), SimpleNamespace(id=4)])
     module: Any = SimpleNamespace(called_by=lambda _: [body])
     node: Any = SimpleNamespace(id=1)
@@ -156,7 +156,7 @@ def test_a_damaged_file_is_reported_with_its_offset(tmp_path: Path) -> None:
     cut=st.floats(0.2, 1),
     whole=st.booleans(),
 )
-def test_damaged_files_are_read_or_refused_in_one_line(
+def test_damaged_files_are_read_or_give_a_one_line_error(
     tmp_path: Path, changes: list[tuple[float, int]], cut: float, whole: bool
 ) -> None:
     data = bytearray(graphed())
@@ -170,7 +170,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(
 
 
 @pytest.mark.parametrize(("name", "steps", "kernels"), [("decode", 8, 222), ("sync_host", 2, 48)])
-def test_profiles_of_an_h200(name: str, steps: int, kernels: int) -> None:
+def test_h200_profiles_are_read(name: str, steps: int, kernels: int) -> None:
     trace = read(DATA / f"{name}.xplane.pb.gz")
     timeline = trace.timeline()
     assert len(trace.steps) == steps

@@ -33,6 +33,6 @@ def _copies(folder: Path, **options: Any) -> list[bool]:
     ]
 
 
-def test_an_argument_that_is_not_donated_is_copied_before_it_is_changed(tmp_path: Path) -> None:
+def test_undonated_argument_is_copied_before_an_update(tmp_path: Path) -> None:
     assert _copies(tmp_path / "kept") == [True]
     assert _copies(tmp_path / "donated", donate_argnums=0) == []

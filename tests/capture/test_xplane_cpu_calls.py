@@ -67,14 +67,14 @@ def test_programs_run_in_the_order_of_their_calls() -> None:
     assert _linked(calls, runs) == [0, 10, 20]
 
 
-def test_a_program_inside_a_call_is_that_calls() -> None:
+def test_program_inside_a_call_belongs_to_it() -> None:
     calls = [(0, 5, "add"), (10, 5, "add")]
     assert _linked(calls, [(12, 1, "jit_add")]) == [10]
 
 
-def test_the_outer_of_two_rows_of_one_call_is_taken() -> None:
+def test_outer_row_of_a_call_is_used() -> None:
     assert _linked([(0, 9, "<lambda>"), (1, 7, "<lambda>")], [(4, 1, "jit__lambda_")]) == [0]
 
 
-def test_programs_without_a_call_before_them_stay_unlinked() -> None:
+def test_program_without_an_earlier_call_is_unlinked() -> None:
     assert _linked([(10, 5, "step")], [(5, 20, "jit_step")]) == [NONE]

@@ -76,7 +76,7 @@ def _line(function: Callable[..., Any], text: str) -> int:
     return first + next(at for at, line in enumerate(lines) if text in line)
 
 
-def test_a_loop_over_samples_reads_the_same_weights(tmp_path: Path) -> None:
+def test_loop_over_samples_reads_the_same_weights(tmp_path: Path) -> None:
     w, xs = jnp.ones((48, 48)), jnp.ones((TURNS, 40, 48))
     (loop,) = _loops(samples, w, xs, folder=tmp_path)
     assert not loop.depends
@@ -84,7 +84,7 @@ def test_a_loop_over_samples_reads_the_same_weights(tmp_path: Path) -> None:
     assert loop.line.endswith(f":{_line(samples, '@')}")
 
 
-def test_a_loop_over_layers_needs_each_turn_for_the_next(tmp_path: Path) -> None:
+def test_loop_over_layers_chains_its_results(tmp_path: Path) -> None:
     w, xs = jnp.ones((48, 48)), jnp.ones((TURNS, 40, 48))
     loops = _loops(chain, w, xs, folder=tmp_path)
     assert [(one.depends, one.line.rpartition(":")[2]) for one in loops] == [
@@ -92,21 +92,21 @@ def test_a_loop_over_layers_needs_each_turn_for_the_next(tmp_path: Path) -> None
     ]
 
 
-def test_updates_of_equal_parameters_are_no_loop(tmp_path: Path) -> None:
+def test_updates_of_equal_parameters_are_not_a_loop(tmp_path: Path) -> None:
     weights = [jnp.ones((48, 48)) for _ in range(TURNS)]
     assert _loops(update, weights, weights, folder=tmp_path) == []
 
 
-def test_adam_of_equal_parameters_is_no_loop(tmp_path: Path) -> None:
+def test_adam_updates_of_equal_parameters_are_not_a_loop(tmp_path: Path) -> None:
     arrays = [[jnp.ones((48, 48)) for _ in range(TURNS)] for _ in range(3)]
     assert _loops(adam, *arrays, jnp.asarray(3), folder=tmp_path) == []
 
 
-def test_states_of_a_scan_are_no_loop(tmp_path: Path) -> None:
+def test_scan_states_are_not_a_loop(tmp_path: Path) -> None:
     w, xs = jnp.ones((48, 48)), jnp.ones((TURNS, 40, 48))
     assert _loops(time_loop, w, xs, folder=tmp_path) == []
 
 
-def test_products_side_by_side_in_few_layers_are_no_loop(tmp_path: Path) -> None:
+def test_parallel_matmuls_of_few_layers_are_not_a_loop(tmp_path: Path) -> None:
     ws = jnp.ones((3, 4, 48, 48))
     assert _loops(attention, ws, jnp.ones((40, 48)), folder=tmp_path) == []

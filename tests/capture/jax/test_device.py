@@ -46,15 +46,15 @@ def _times(ready_ms: list[float], late_ms: list[float]) -> list[float]:
     return [ns / MS for ns in device.between(marks)]
 
 
-def test_queued_steps_have_the_time_between_their_completions() -> None:
+def test_queued_steps_last_from_completion_to_completion() -> None:
     assert _times([3, 6, 9, 12], [0, 0, 0, 0]) == pytest.approx([3, 3, 3, 3])
 
 
-def test_steps_that_were_complete_before_the_host_woke_share_the_time() -> None:
+def test_steps_completed_while_the_host_waited_share_the_time() -> None:
     assert _times([3, 6, 9, 12], [0, 3.5, 0, 0]) == pytest.approx([3, 3, 3, 3])
 
 
-def test_a_pause_of_the_host_belongs_to_its_step() -> None:
+def test_host_pause_belongs_to_its_step() -> None:
     clock = _Clock()
     device = JaxDevice(clock)
     marks = [device.mark()]
@@ -68,7 +68,7 @@ def test_a_pause_of_the_host_belongs_to_its_step() -> None:
     assert sum(times) == pytest.approx(1 + 1 + 50 + 1 + 1 + 2)
 
 
-def test_a_host_that_is_never_behind_sets_the_times() -> None:
+def test_step_times_are_host_times_where_the_device_keeps_up() -> None:
     assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
 
 

@@ -45,7 +45,7 @@ def calls(hooks: JaxHooks) -> _Calls:
     return listener
 
 
-def test_jax_is_as_before_when_the_hooks_are_removed() -> None:
+def test_removing_hooks_restores_jax() -> None:
     names = ("jit", "pmap", "grad", "value_and_grad", "vjp")
     before = [getattr(jax, name) for name in names]
     hooks = JaxHooks()
@@ -55,7 +55,7 @@ def test_jax_is_as_before_when_the_hooks_are_removed() -> None:
     assert [getattr(jax, name) for name in names] == before
 
 
-def test_decorators_partials_and_nested_calls_are_one_call_each(calls: _Calls) -> None:
+def test_decorated_partial_and_nested_calls_are_recorded_once(calls: _Calls) -> None:
     @jax.jit
     def inner(x: Any) -> Any:
         return x + 1
@@ -69,7 +69,7 @@ def test_decorators_partials_and_nested_calls_are_one_call_each(calls: _Calls) -
     assert calls.names == ["outer", "inner"]
 
 
-def test_a_compiled_function_offers_what_jax_gave_it(calls: _Calls) -> None:
+def test_hooked_function_keeps_the_attributes_of_jit(calls: _Calls) -> None:
     f = jax.jit(lambda x: x * 2)
     assert f.lower(jnp.ones(3)).compile()(jnp.ones(3)).sum() == 6
     assert f._cache_size() == 0
@@ -95,7 +95,7 @@ def test_gradients_inside_a_compiled_function_mark_it_as_training(hooks: JaxHook
     assert [f.traced_gradient for f in hooks.functions if not f.has_gradient] == [True, False]
 
 
-def test_functions_compiled_anew_in_a_loop_are_one_function(hooks: JaxHooks) -> None:
+def test_functions_jitted_again_in_a_loop_count_as_one_function(hooks: JaxHooks) -> None:
     def step(x: Any) -> Any:
         return x + 1
 
@@ -127,7 +127,7 @@ class _Steps:
         self.kinds.clear()
 
 
-def test_a_training_step_is_one_call_of_the_function_that_carries_state(hooks: JaxHooks) -> None:
+def test_training_step_is_one_call_of_the_state_carrying_function(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     make_batch = jax.jit(lambda i: jnp.full((8, 4), i, jnp.float32))
     evaluate = jax.jit(lambda w, x: (x @ w).mean())
@@ -167,7 +167,7 @@ def test_accumulated_gradients_and_their_update_are_one_step(hooks: JaxHooks) ->
     assert len(steps.kinds) == 6
 
 
-def test_uninformative_functions_are_called_without_recording(hooks: JaxHooks) -> None:
+def test_small_functions_are_called_without_recording(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     make_batch = jax.jit(lambda i: jnp.full((8, 4), i, jnp.float32))
 
@@ -186,7 +186,7 @@ def test_uninformative_functions_are_called_without_recording(hooks: JaxHooks) -
     assert len(steps.kinds) == 5
 
 
-def test_arrays_of_numpy_are_noticed_and_whether_they_stay_the_same(hooks: JaxHooks) -> None:
+def test_numpy_arguments_and_their_constancy_are_recorded(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
 
     @jax.jit
@@ -225,7 +225,7 @@ def test_gradients_of_single_samples_and_their_update_are_one_step(
     assert {kind for kind, _ in steps.kinds} == {"train 2x4"}
 
 
-def test_gradients_without_an_update_are_steps_in_the_end(hooks: JaxHooks) -> None:
+def test_gradients_without_an_update_are_steps(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     w = jnp.ones(4)
     gradient = jax.jit(lambda w, x: jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
@@ -234,7 +234,7 @@ def test_gradients_without_an_update_are_steps_in_the_end(hooks: JaxHooks) -> No
     assert len(steps.kinds) >= 6
 
 
-def test_donated_arguments_are_noticed(hooks: JaxHooks) -> None:
+def test_donated_arguments_are_recorded(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     step = jax.jit(lambda w: w * 0.5, donate_argnums=0)
     w = jnp.ones(64)
@@ -272,7 +272,7 @@ def test_gradients_without_compilation_delimit_steps(hooks: JaxHooks) -> None:
     assert steps.kinds == [("train 8x4", 8)] * 4
 
 
-def test_evaluation_that_carries_metrics_is_no_step(hooks: JaxHooks) -> None:
+def test_evaluation_that_carries_metrics_is_not_a_step(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     train = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
     evaluate = jax.jit(lambda total, w, x: total + (x @ w).mean())

@@ -82,7 +82,7 @@ def _spent(timeline: Timeline) -> dict[str, int]:
     return dict(spent)
 
 
-def test_time_between_calls_is_divided_as_it_was_recorded() -> None:
+def test_time_between_calls_is_divided_by_recorded_shares() -> None:
     recorded = _timeline([(400, 100, CALL, "f"), (600, 1, WAIT, "wait")], 601, 0)
     other = _timeline([(200, 50, CALL, "f"), (260, 1, WAIT, "wait")], 261, 0)
     record = LineRecord(_marks((1000, 1), (1100, 2), (1400, 3), (1550, 4)), 1000, 1600)
@@ -106,7 +106,7 @@ def test_calls_and_launches_keep_their_rows_and_get_lines() -> None:
     assert host.kind[host.parent[launched]] == HostKind.PYTHON
 
 
-def test_calls_that_are_missing_are_passed_over() -> None:
+def test_missing_calls_are_skipped() -> None:
     recorded = _timeline(
         [(100, 10, CALL, "g"), (400, 100, CALL, "f"), (600, 1, WAIT, "wait")], 601, 0
     )
@@ -124,7 +124,7 @@ def test_very_many_lines_keep_their_shares() -> None:
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="another tool traces lines")
-def test_the_recorder_returns_to_the_callers_line() -> None:
+def test_recorder_returns_to_the_line_of_the_caller() -> None:
     recorder = LineRecorder()
 
     def inner() -> None:
@@ -136,7 +136,7 @@ def test_the_recorder_returns_to_the_callers_line() -> None:
     recorder.stop()
     assert recorder.record is not None
     functions = [mark.function for mark in recorder.record.marks]
-    caller = test_the_recorder_returns_to_the_callers_line.__name__
+    caller = test_recorder_returns_to_the_line_of_the_caller.__name__
     assert "inner" in functions
     after = functions[functions.index("inner") :]
     assert caller in after

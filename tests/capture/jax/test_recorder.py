@@ -29,7 +29,7 @@ class _Clock:
         return self.ns
 
 
-def test_the_profilers_start_is_no_part_of_the_run(
+def test_profiler_start_is_excluded_from_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock()

@@ -49,7 +49,7 @@ def _changes(recorder: JaxRecorder, name: str) -> list[tuple[str, str, str, str]
     ]
 
 
-def test_another_shape_is_named_with_the_one_before(recorder: JaxRecorder) -> None:
+def test_changed_shape_is_reported_with_the_previous_one(recorder: JaxRecorder) -> None:
     @jax.jit
     def shaped(params: Any, x: Any) -> Any:
         return params["w"] * x.sum()
@@ -62,7 +62,7 @@ def test_another_shape_is_named_with_the_one_before(recorder: JaxRecorder) -> No
     ]
 
 
-def test_a_static_value_is_named(recorder: JaxRecorder) -> None:
+def test_changed_static_value_is_reported(recorder: JaxRecorder) -> None:
     def scaled(x: Any, *, by: float) -> Any:
         return x * by
 
@@ -72,7 +72,7 @@ def test_a_static_value_is_named(recorder: JaxRecorder) -> None:
     assert _changes(recorder, "scaled") == [("by", "value", "1.0", "2.0")]
 
 
-def test_a_number_of_pythons_beside_an_array_is_another_dtype(recorder: JaxRecorder) -> None:
+def test_python_number_in_place_of_an_array_is_a_changed_dtype(recorder: JaxRecorder) -> None:
     @jax.jit
     def weak(x: Any, rate: Any) -> Any:
         return x * rate
@@ -84,13 +84,13 @@ def test_a_number_of_pythons_beside_an_array_is_another_dtype(recorder: JaxRecor
     assert "Python number" in after
 
 
-def test_a_function_made_in_the_loop_is_new_each_time(recorder: JaxRecorder) -> None:
+def test_function_created_in_the_loop_is_reported_as_new(recorder: JaxRecorder) -> None:
     for at in range(3):
         jax.jit(lambda x, at=at: x * at)(jnp.ones(3))
     assert _reasons(recorder, "<lambda>") == [None, *[Explanation(is_new=True)] * 2]
 
 
-def test_random_keys_among_the_results_are_no_failure(recorder: JaxRecorder) -> None:
+def test_random_keys_in_results_are_accepted(recorder: JaxRecorder) -> None:
     @jax.jit
     def draw(state: Any, key: Any) -> Any:
         key, mine = jax.random.split(key)
