@@ -26,7 +26,7 @@ def pair(tmp_path: Path) -> tuple[str, str]:
     ("tolerance", "swapped", "code"),
     [("5%", False, 1), ("0.2", False, 0), ("10.5%", False, 0), ("5%", True, 0)],
 )
-def test_past_the_tolerance_it_exits_with_1(
+def test_slowdown_beyond_tolerance_exits_with_1(
     pair: tuple[str, str], tolerance: str, swapped: bool, code: int
 ) -> None:
     before, after = pair[::-1] if swapped else pair
@@ -41,7 +41,7 @@ def test_without_tolerance_exit_code_is_zero(pair: tuple[str, str]) -> None:
     assert done.stdout.startswith("10.0% slower")
 
 
-def test_page_and_json(pair: tuple[str, str], tmp_path: Path) -> None:
+def test_comparison_is_written_as_page_and_json(pair: tuple[str, str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = boundby("compare", "--html", str(page), "--json", "-", "--quiet", *pair)
     assert done.returncode == 0, done.stderr
@@ -49,14 +49,14 @@ def test_page_and_json(pair: tuple[str, str], tmp_path: Path) -> None:
     assert json.loads(done.stdout)["ratio"]["expected"] == pytest.approx(1.1)
 
 
-def test_traces_are_compared_too() -> None:
+def test_traces_are_compared() -> None:
     done = boundby("compare", str(SYNCS), str(SYNCS))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("as fast as before")
     assert "under a profiler" in done.stdout
 
 
-def test_shares_people_write() -> None:
+def test_common_spellings_of_shares_are_accepted() -> None:
     assert parse_share("5%") == pytest.approx(0.05)
     assert parse_share("0.05") == pytest.approx(0.05)
     for wrong in ("five", "-5%", "%", ""):

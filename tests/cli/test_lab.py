@@ -38,7 +38,7 @@ def test_the_list_names_every_experiment_and_its_claim() -> None:
     assert "Data Movement Is All You Need" in " ".join(out.split())
 
 
-def test_a_wrong_name_and_a_wrong_place_are_one_line_at_once(tmp_path: Path) -> None:
+def test_wrong_name_or_path_is_a_one_line_error(tmp_path: Path) -> None:
     for arguments, words in (
         (("fussion",), "no such experiment: fussion"),
         (("fusion", "--html", str(tmp_path)), "cannot write"),

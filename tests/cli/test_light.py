@@ -22,7 +22,7 @@ def loaded_after(statement: str) -> set[str]:
         "assert CliRunner().invoke(b, ['--help']).exit_code == 0",
     ],
 )
-def test_nothing_heavy_is_imported(statement: str) -> None:
+def test_light_commands_import_nothing_heavy(statement: str) -> None:
     assert not loaded_after(statement) & set(HEAVY)
 
 
@@ -31,7 +31,7 @@ def test_commands_that_run_scripts_do_not_import_frameworks() -> None:
     assert not loaded & {"torch", "numpy", "jax", "rich"}
 
 
-def test_reading_traces_loads_neither_other_formats_nor_what_measures() -> None:
+def test_reading_a_trace_imports_no_other_format_and_no_probe() -> None:
     loaded = loaded_after("import boundby.session.traces, boundby.cli.trace, boundby.cli.console")
     unneeded = {
         "boundby.capture.torch.graph_replays",

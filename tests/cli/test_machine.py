@@ -12,7 +12,7 @@ from tests.machines import round_machine
 from tests.scripts import boundby
 
 
-def test_no_torch_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
+def test_missing_torch_is_a_one_line_error_with_its_exit_code(tmp_path: Path) -> None:
     """A package of that name that cannot be imported stands in for none at all."""
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     done = subprocess.run(
@@ -28,14 +28,14 @@ def test_no_torch_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
     assert "pip install torch" in line
 
 
-def test_a_wrong_option_and_a_wrong_verb_are_one_line() -> None:
+def test_wrong_option_or_command_is_a_one_line_error() -> None:
     for arguments in (("machine", "--fast"), ("machines",)):
         done = boundby(*arguments)
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_json_to_stdout_is_json_alone(
+def test_only_json_is_written_to_stdout(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setattr("boundby.hardware.obtain", lambda *_, **__: round_machine())
@@ -45,7 +45,7 @@ def test_json_to_stdout_is_json_alone(
     assert b"Round 1" in captured.err
 
 
-def test_json_to_a_file(
+def test_json_is_written_to_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("boundby.hardware.obtain", lambda *_, **__: round_machine())
@@ -55,7 +55,7 @@ def test_json_to_a_file(
     assert "Round 1" in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_unwritable_file_is_a_one_line_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(BoundbyError, match="cannot write"):

@@ -32,7 +32,7 @@ BEHIND = "write the script's own options after its name: boundby run train.py"
         ("xyz", "no command is called xyz; boundby --help lists them"),
     ],
 )
-def test_mistakes(
+def test_usage_errors_are_one_line(
     typed: str,
     told: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -47,7 +47,7 @@ def test_mistakes(
     assert lines[0].startswith(f"boundby: {told}")
 
 
-def test_a_failure_of_boundby_itself_is_one_line_that_names_its_traceback(
+def test_internal_error_is_one_line_with_the_traceback_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -14,7 +14,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return boundby("plan", *arguments)
 
 
-def test_a_plan_is_json_alone_on_stdout() -> None:
+def test_only_json_of_a_plan_is_written_to_stdout() -> None:
     done = run("llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--json", "-")
     assert done.returncode == 0
     plan = json.loads(done.stdout)
@@ -22,7 +22,7 @@ def test_a_plan_is_json_alone_on_stdout() -> None:
     assert "bound by" in done.stderr
 
 
-def test_one_operator() -> None:
+def test_single_operator_is_planned() -> None:
     done = run("matmul", "8192x8192x8192", "--on", "v5e")
     assert "critical batch: 241 rows" in done.stdout
 
@@ -71,12 +71,12 @@ def test_one_operator() -> None:
         ),
     ],
 )
-def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None:
+def test_usage_errors_are_one_line(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(BoundbyError, match=message):
         group.main(["plan", *arguments], standalone_mode=False)
 
 
-def test_a_term_is_explained() -> None:
+def test_plan_terms_are_explained() -> None:
     assert "V (n-1)/n" in run("--explain", "all-gather").stdout
 
 
@@ -96,7 +96,7 @@ def test_a_page_is_written(tmp_path: Path) -> None:
     assert "roofline of one chip" in page.read_text()
 
 
-def test_names_of_hugging_face_are_known() -> None:
+def test_hugging_face_model_names_are_accepted() -> None:
     done = run("meta-llama/Llama-3.1-8B-Instruct", "--on", "h100", "--mesh", "fsdp=8")
     assert done.stdout.startswith("llama-3.1-8b")
 

@@ -84,7 +84,7 @@ print(float(train()).hex())
     assert b"train 4x8" in ours.stderr
 
 
-def test_a_module_in_a_package(tmp_path: Path) -> None:
+def test_module_in_a_package_is_run(tmp_path: Path) -> None:
     write(tmp_path, "value = 1", "pkg/__init__.py")
     write(tmp_path, TRAINING, "pkg/parts.py")
     source = """
@@ -115,7 +115,7 @@ def test_a_module_in_a_package(tmp_path: Path) -> None:
         (("--steps", "0", "x.py"), "--steps"),
     ],
 )
-def test_a_wrong_target_is_one_line(
+def test_wrong_target_is_a_one_line_error(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     done = run_command(tmp_path, *arguments)
@@ -124,7 +124,7 @@ def test_a_wrong_target_is_one_line(
     assert len(done.err.strip().splitlines()) == 1
 
 
-def test_json_alone_on_stdout(tmp_path: Path) -> None:
+def test_only_json_is_written_to_stdout(tmp_path: Path) -> None:
     source = TRAINING + "import os\nfor _ in range(50): train(); print('mine')\nos.write(1, b'raw')"
     done = run(tmp_path, source, options=(*SHORT, "--json", "-", "--continue"))
     assert done.code == 0
@@ -139,7 +139,7 @@ def test_quiet_prints_nothing(tmp_path: Path) -> None:
     assert done.step["kind"] == "train 4x8"
 
 
-def test_workers_of_a_loader_run_the_scripts_own_classes(tmp_path: Path) -> None:
+def test_loader_workers_run_classes_of_the_script(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 from torch.utils.data import DataLoader, Dataset
@@ -181,7 +181,7 @@ for number in range(50):
     assert done.err.count("Step train 4x8:") == 1
 
 
-def test_marks_in_the_script(tmp_path: Path) -> None:
+def test_step_marks_in_the_script_are_used(tmp_path: Path) -> None:
     source = "import boundby, torch\nx = torch.ones(9)\nfor _ in range(50): x.cos(); boundby.step()"
     done = run(tmp_path, source)
     assert done.step["kind"] == "step"
@@ -191,7 +191,7 @@ def test_marks_in_the_script(tmp_path: Path) -> None:
     assert plain.stdout == plain.stderr == b""
 
 
-def test_steps_by_forward(tmp_path: Path) -> None:
+def test_step_by_forward_option_is_used(tmp_path: Path) -> None:
     source = TRAINING + "for _ in range(50): model(torch.ones(2, 8)); train()"
     done = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))
     assert done.step["kind"].startswith(("train", "forward"))
@@ -214,7 +214,7 @@ def _events(path: Path) -> list[dict[str, str]]:
     return events
 
 
-def test_operators_stand_at_their_own_lines(tmp_path: Path) -> None:
+def test_operators_have_their_own_lines(tmp_path: Path) -> None:
     write(tmp_path, "", "pkg/__init__.py")
     write(
         tmp_path,
@@ -252,7 +252,7 @@ def test_operators_stand_at_their_own_lines(tmp_path: Path) -> None:
     assert not any("operators.py" in name for name in names)
 
 
-def test_the_scripts_start_is_no_step(tmp_path: Path) -> None:
+def test_start_of_the_script_is_not_a_step(tmp_path: Path) -> None:
     """Its first step is the only one of its kind, and does not count what came before it."""
     source = f"""
 import time
@@ -279,7 +279,7 @@ for number in range(30):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given on Linux")
-def test_waiting_for_a_core_is_distinguished_from_work(tmp_path: Path) -> None:
+def test_cpu_wait_is_distinguished_from_work(tmp_path: Path) -> None:
     """Its one core is another process's too: half of its time is waiting, at no line."""
     core = max(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{core}}})\n"

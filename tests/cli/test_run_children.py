@@ -53,7 +53,7 @@ PROCESS = (
 FEW = ("--warmup", "2", "--steps", "3", "--profiled", "1")
 
 
-def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
+def test_spawned_ranks_are_observed(tmp_path: Path) -> None:
     done = run(tmp_path, RANKS, str(tmp_path), options=(*FEW, "--out", "kept"))
     assert (done.code, done.out) == (0, "all is done\n"), done.err
     assert "the steps run in ranks started by the script" in done.err
@@ -66,7 +66,7 @@ def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_process_that_others_wait_for_continues(tmp_path: Path, method: str) -> None:
+def test_process_that_others_wait_for_continues(tmp_path: Path, method: str) -> None:
     done = run(tmp_path, PROCESS, method, options=FEW)
     assert (done.code, done.out) == (3, "trained to the end\nresult\n"), done.err
     assert "run in a process started by the script; the script continues" in done.err
@@ -74,13 +74,13 @@ def test_a_process_that_others_wait_for_continues(tmp_path: Path, method: str) -
     assert done.diagnosis is not None and done.diagnosis["ops"]
 
 
-def test_json_of_a_process_alone_is_on_stdout(tmp_path: Path) -> None:
+def test_only_json_of_a_child_process_is_written_to_stdout(tmp_path: Path) -> None:
     done = run(tmp_path, PROCESS, "spawn", options=(*FEW, "--json", "-"))
     assert json.loads(done.out)["step"]["kind"] == "train 4x8"
     assert "trained to the end" in done.err
 
 
-def test_a_script_that_another_one_runs_is_named(tmp_path: Path) -> None:
+def test_script_started_by_another_is_named(tmp_path: Path) -> None:
     write(tmp_path, "import torch\nprint('trains')", name="inner.py")
     source = f"""
         import subprocess, torch
@@ -96,7 +96,7 @@ def test_a_script_that_another_one_runs_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_launcher_without_torch_gets_name_of_its_script(tmp_path: Path) -> None:
+def test_launcher_without_torch_names_its_script(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("print('trains')")
     source = "import subprocess, sys\nsubprocess.run([sys.executable, 'inner.py', '--lr', '1'])"
     done = run(tmp_path, source)

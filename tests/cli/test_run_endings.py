@@ -61,14 +61,14 @@ Fails()(1)
     assert "on average: the work varies" not in done.warnings
 
 
-def test_the_report_does_not_run_into_a_bar_left_open(tmp_path: Path) -> None:
+def test_report_starts_on_a_new_line_after_a_progress_bar(tmp_path: Path) -> None:
     source = f"import sys\n{TRAINING}for _ in range(50): sys.stderr.write('|') and train()\n"
     done = run(tmp_path, source)
     assert done.code == 0
     assert "|\nBound by: unknown" in done.err
 
 
-def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:
+def test_failure_before_any_step_keeps_the_scripts_traceback(tmp_path: Path) -> None:
     done = run(tmp_path, "import torch\nraise SystemExit(7)")
     assert done.code == 7
     assert "boundby: the script ended with exit code 7 before a step was found" in done.err
@@ -92,7 +92,7 @@ def test_excepthook_of_script_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "window"), [(4, "clean steps"), (6, "host-timing steps"), (9, "profiled steps")]
 )
-def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -> None:
+def test_script_that_ends_too_early_is_explained(tmp_path: Path, steps: int, window: str) -> None:
     options = ("--warmup", "2", "--steps", "3", "--profiled", "3")
     done = run(tmp_path, f"{TRAINING}for _ in range({steps}): train()", options=options)
     assert done.code == 0
@@ -102,7 +102,7 @@ def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -
 
 
 @pytest.mark.parametrize("steps", [7, 8])
-def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -> None:
+def test_script_that_ends_at_profiler_start_is_diagnosed(tmp_path: Path, steps: int) -> None:
     """The first profiled step is the profiler's own start: after it, no step was whole."""
     source = f"{TRAINING}for _ in range({steps}): train()\nmodel(torch.ones(4, 8))\n"
     done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
@@ -116,7 +116,7 @@ def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -
     )
 
 
-def test_a_profile_of_other_steps_is_none(tmp_path: Path) -> None:
+def test_profile_of_other_kinds_of_step_is_not_used(tmp_path: Path) -> None:
     """What is left when profiling begins is of another kind: it tells nothing of the main one."""
     source = f"""
 {TRAINING}
@@ -132,7 +132,7 @@ for _ in range(3):
     assert "no complete step was profiled" in done.warnings
 
 
-def test_a_profile_that_another_cut_in_a_step_ends_before_it(tmp_path: Path) -> None:
+def test_profile_interrupted_by_another_profiler_is_cut_before_it(tmp_path: Path) -> None:
     """The script's own profiler ends ours in the middle of the second profiled step."""
     source = f"""
 {TRAINING}
@@ -146,7 +146,7 @@ with torch.profiler.profile():
     assert done.diagnosis["verdict"]["bound_by"] == "unknown"
 
 
-def test_being_interrupted(tmp_path: Path) -> None:
+def test_interrupted_run_shows_its_diagnosis(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import time
@@ -193,7 +193,7 @@ print("its own end")
     assert done.err.count("Step train 4x8:") == 1
 
 
-def test_a_refusal_that_cannot_be_written_does_not_break_the_script(tmp_path: Path) -> None:
+def test_unwritable_stderr_does_not_break_the_script(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import os
@@ -230,7 +230,7 @@ for _ in range(30): train()
         (("--machine", "train.py"), "train.py"),
     ],
 )
-def test_a_file_that_will_not_do_is_said_before_the_script_begins(
+def test_unusable_output_file_is_reported_before_the_script_starts(
     tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     done = run(tmp_path, "print('has begun')", options=options)
@@ -239,7 +239,7 @@ def test_a_file_that_will_not_do_is_said_before_the_script_begins(
     assert words in line
 
 
-def test_a_file_is_meant_from_where_the_command_was_given(tmp_path: Path) -> None:
+def test_output_path_is_relative_to_the_start_directory(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import os
@@ -250,7 +250,7 @@ for _ in range(30): train()
     assert (tmp_path / "x.json").exists()
 
 
-def test_cleaning_up_is_done(tmp_path: Path) -> None:
+def test_atexit_handlers_of_the_script_run(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 import atexit
@@ -266,7 +266,7 @@ finally:
     assert (tmp_path / "checkpoint.pt").exists()
 
 
-def test_a_failure_while_ending_is_said_to_be_one(tmp_path: Path) -> None:
+def test_failure_at_exit_is_reported(tmp_path: Path) -> None:
     source = TRAINING + "try:\n    for _ in range(50): train()\nfinally: undefined\n"
     done = run(tmp_path, source)
     assert done.code == 1
@@ -275,7 +275,7 @@ def test_a_failure_while_ending_is_said_to_be_one(tmp_path: Path) -> None:
     assert done.step["kind"] == "train 4x8"
 
 
-def test_threads_left_running_are_named(tmp_path: Path) -> None:
+def test_running_threads_are_named(tmp_path: Path) -> None:
     source = f"""
 import threading, time, torch
 threading.Thread(target=time.sleep, args=(14,), name="beat").start()
@@ -288,7 +288,7 @@ threading.Thread(target=time.sleep, args=(14,), name="beat").start()
     assert time.monotonic() - began > 14
 
 
-def test_a_script_that_trains_on_a_thread_ends_without_a_traceback(tmp_path: Path) -> None:
+def test_script_that_trains_on_a_thread_ends_without_a_traceback(tmp_path: Path) -> None:
     source = f"""
 import threading
 {TRAINING}
@@ -306,7 +306,7 @@ print("its own end")
 
 
 @pytest.mark.parametrize("step_by", ["auto", "optimizer"])
-def test_no_step_is_explained(tmp_path: Path, step_by: str) -> None:
+def test_missing_steps_are_explained(tmp_path: Path, step_by: str) -> None:
     options = (*SHORT, "--step-by", step_by)
     done = run(tmp_path, "import torch\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))", options=options)
     assert done.code == 2
@@ -316,7 +316,7 @@ def test_no_step_is_explained(tmp_path: Path, step_by: str) -> None:
     assert "--step-by forward" in done.err
 
 
-def test_a_script_without_torch(tmp_path: Path) -> None:
+def test_script_without_torch_is_explained(tmp_path: Path) -> None:
     done = run(tmp_path, "print('fine')", own_process=True)
     assert (done.code, done.out) == (2, "fine\n")
     assert "without importing torch" in done.err

@@ -41,7 +41,9 @@ sys.exit(3)
         ("steps.StepFinder, 'called'", 3, 2, 0),
     ],
 )
-def test_a_hook(tmp_path: Path, broken: str, after: int, steps: int, clean: int) -> None:
+def test_failing_hook_stops_observation_and_keeps_the_measured_steps(
+    tmp_path: Path, broken: str, after: int, steps: int, clean: int
+) -> None:
     source = f"{BREAK}break_down({broken}, {after})\n{TRAINING}{LOOP}"
     options = ("--warmup", "2", "--steps", "3", "--profiled", "1", "--out", "kept")
     done = run(tmp_path, source, options=options)
@@ -57,7 +59,7 @@ def test_a_hook(tmp_path: Path, broken: str, after: int, steps: int, clean: int)
 
 
 @pytest.mark.parametrize("broken", ["hooks.Hooks, 'install'", "recorder.Recorder, '__init__'"])
-def test_what_meets_torch(tmp_path: Path, broken: str) -> None:
+def test_failure_on_importing_torch_stops_observation(tmp_path: Path, broken: str) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     source = f"{BREAK}break_down({broken}, 1)\n{TRAINING}{LOOP}"
@@ -69,7 +71,7 @@ def test_what_meets_torch(tmp_path: Path, broken: str) -> None:
     assert done.diagnosis is None
 
 
-def test_what_tells_of_it_all(tmp_path: Path) -> None:
+def test_failure_of_the_diagnosis_is_one_line(tmp_path: Path) -> None:
     """With steps enough the script is asked to end, whatever becomes of them."""
     source = f"{BREAK}break_down(recorder.Recorder, 'capture', 1)\n{TRAINING}{LOOP}"
     done = run(tmp_path, source)
@@ -78,7 +80,7 @@ def test_what_tells_of_it_all(tmp_path: Path) -> None:
     assert done.diagnosis is None
 
 
-def test_what_tells_of_a_script_that_failed(tmp_path: Path) -> None:
+def test_error_of_the_script_precedes_the_failed_diagnosis(tmp_path: Path) -> None:
     """What the script died of comes first, then what it did to us."""
     source = f"{BREAK}break_down(recorder.Recorder, 'capture', 1)\n{TRAINING}train()\n1 / 0"
     done = run(tmp_path, source)
@@ -87,7 +89,7 @@ def test_what_tells_of_a_script_that_failed(tmp_path: Path) -> None:
     assert told in done.err
 
 
-def test_a_rank_ends_with_the_others(tmp_path: Path) -> None:
+def test_failed_rank_ends_with_the_others(tmp_path: Path) -> None:
     source = f"""
 {BREAK}
 break_down(windows.Windows, '_measure_clean', 2)
@@ -105,7 +107,7 @@ for step in range(40):
     assert "observation failed after 11 steps" in done.warnings
 
 
-def test_a_script_that_was_asked_to_end_and_continues(tmp_path: Path) -> None:
+def test_script_that_catches_the_end_still_reports_the_failure(tmp_path: Path) -> None:
     source = f"""
 from boundby import diagnosis
 def broken(*args, **kwargs): raise IndexError("not there")

@@ -79,7 +79,7 @@ def findings(done: Done) -> dict[str, dict[str, Any]]:
     return {finding["fault"]: finding for finding in done.diagnosis["findings"]}
 
 
-def test_layers_run_again_and_gradients_zeroed(tmp_path: Path) -> None:
+def test_recomputed_layers_and_zeroed_gradients_are_found(tmp_path: Path) -> None:
     done = run(tmp_path, WASTEFUL, options=PROFILED)
     found = findings(done)
     wall = done.step["wall_ns"]
@@ -89,7 +89,7 @@ def test_layers_run_again_and_gradients_zeroed(tmp_path: Path) -> None:
         assert 0 < found[fault]["saving_ns"]["expected"] < 0.5 * wall
 
 
-def test_a_collection_in_every_step_is_most_of_it(tmp_path: Path) -> None:
+def test_garbage_collection_in_every_step_is_found(tmp_path: Path) -> None:
     done = run(tmp_path, COLLECTING, options=PROFILED)
     finding = findings(done)["collector-pauses"]
     assert finding["where"] == ["train.py:12"]
@@ -97,7 +97,7 @@ def test_a_collection_in_every_step_is_most_of_it(tmp_path: Path) -> None:
     assert finding["saving_ns"]["expected"] > 0.5 * done.step["wall_ns"]
 
 
-def test_a_script_without_them(tmp_path: Path) -> None:
+def test_script_without_faults_has_no_finding(tmp_path: Path) -> None:
     done = run(tmp_path, TIDY, options=PROFILED)
     ours = {
         "zeroed-gradients",
@@ -113,6 +113,6 @@ def test_a_script_without_them(tmp_path: Path) -> None:
     assert done.diagnosis["bigger_chips"] == []
 
 
-def test_a_graph_break_is_named_by_its_line(tmp_path: Path) -> None:
+def test_graph_break_is_reported_at_its_line(tmp_path: Path) -> None:
     done = run(tmp_path, IN_PIECES, options=PROFILED)
     assert findings(done)["recompilation"]["where"] == ["train.py:9"]

@@ -29,7 +29,7 @@ for step in range(60):
 """
 
 
-def test_two_ranks(tmp_path: Path) -> None:
+def test_two_ranks_are_diagnosed_together(tmp_path: Path) -> None:
     write(tmp_path, SOURCE)
     launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", "-m"]
     options = ("--warmup", "3", "--steps", "4", "--profiled", "2", "--out", "kept")

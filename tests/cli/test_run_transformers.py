@@ -18,7 +18,7 @@ model = GPT2LMHeadModel(config)
 """
 
 
-def test_trainer(tmp_path: Path) -> None:
+def test_steps_of_a_transformers_trainer_are_found(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     source = f"""
 {MODEL}
@@ -34,7 +34,7 @@ Trainer(model=model, args=arguments, train_dataset=rows).train()
     assert "Traceback" not in done.err
 
 
-def test_generate(tmp_path: Path) -> None:
+def test_decode_steps_of_generate_are_found(tmp_path: Path) -> None:
     source = f"""
 {MODEL}
 model.eval()

@@ -20,7 +20,7 @@ VALUED = {"--steps", "--json"}
         ("--quiet", "--quiet", ""),
     ],
 )
-def test_boundbys_options_end_where_the_script_begins(given: str, own: str, target: str) -> None:
+def test_options_of_boundby_end_at_the_script(given: str, own: str, target: str) -> None:
     assert split(given.split(), VALUED) == (own.split(), target.split())
 
 
@@ -37,7 +37,7 @@ def test_boundbys_options_end_where_the_script_begins(given: str, own: str, targ
         ("--quiet train.py --budget 2m", ""),
     ],
 )
-def test_an_option_behind_the_script_is_its_own_and_said_to_be(
+def test_option_after_the_script_is_passed_on_with_a_hint(
     words: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command(cls=TargetCommand, name="prove")

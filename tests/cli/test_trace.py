@@ -19,13 +19,13 @@ def trace(*arguments: str) -> subprocess.CompletedProcess[str]:
     return boundby("trace", *arguments)
 
 
-def test_the_verdict_is_the_first_line() -> None:
+def test_verdict_is_the_first_line() -> None:
     done = trace("--wall", "14.6ms", str(SYNCS))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("Overhead-bound. With zero overhead ")
 
 
-def test_json_to_stdout_and_a_machine_from_elsewhere(tmp_path: Path) -> None:
+def test_json_goes_to_stdout_with_a_machine_from_a_file(tmp_path: Path) -> None:
     saved = tmp_path / "machine.json"
     store.write(round_machine(), saved)
     done = trace("--json", "-", "--machine", str(saved), str(SYNCS))
@@ -50,7 +50,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], compl
     assert complaint in line
 
 
-def test_times_people_write() -> None:
+def test_common_spellings_of_times_are_accepted() -> None:
     assert parse_time("84.2ms") == pytest.approx(84.2e6)
     assert parse_time("1.3 s") == pytest.approx(1.3e9)
     assert parse_time("900us") == pytest.approx(900e3)
@@ -59,7 +59,7 @@ def test_times_people_write() -> None:
             parse_time(wrong)
 
 
-def test_a_model_that_the_step_does_not_decode_with_is_said(tmp_path: Path) -> None:
+def test_model_option_without_decode_steps_is_reported(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config.write_text(json.dumps({"model_type": "llama", **sizes, "vocab_size": 100}))

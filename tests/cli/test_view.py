@@ -30,13 +30,13 @@ def test_written_files_are_named(saved: Path, tmp_path: Path) -> None:
     assert (quiet.stdout, quiet.stderr) == ("", "")
 
 
-def test_a_saved_diagnosis_is_shown_again(saved: Path) -> None:
+def test_saved_diagnosis_is_shown(saved: Path) -> None:
     done = boundby("view", str(saved))
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(full_diagnosis()).strip()
 
 
-def test_it_becomes_a_page_a_trace_and_json(saved: Path, tmp_path: Path) -> None:
+def test_saved_diagnosis_becomes_page_trace_and_json(saved: Path, tmp_path: Path) -> None:
     page, trace = tmp_path / "deep" / "page.html", tmp_path / "trace.json"
     done = boundby(
         "view", "--html", str(page), "--perfetto", str(trace), "--json", "-", "--quiet", str(saved)
@@ -74,7 +74,7 @@ def test_with_display_the_browser_opens(saved: Path, tmp_path: Path) -> None:
     assert asked.read_text().strip() == page.resolve().as_uri()
 
 
-def test_a_trace_is_diagnosed_on_the_spot_and_has_a_page(tmp_path: Path) -> None:
+def test_trace_is_diagnosed_and_has_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = boundby("trace", "--html", str(page), "--quiet", str(SYNCS))
     assert done.returncode == 0, done.stderr
@@ -95,11 +95,11 @@ def test_unreadable_file_is_a_one_line_error(tmp_path: Path, content: str, compl
     assert complaint in line
 
 
-def test_python_loads_it_too(saved: Path) -> None:
+def test_saved_diagnosis_is_loaded_from_python(saved: Path) -> None:
     assert load(saved) == full_diagnosis()
 
 
-def test_no_file_is_one_line() -> None:
+def test_missing_file_is_a_one_line_error() -> None:
     done = boundby("view", "nowhere.json")
     assert done.returncode == 2
     assert "cannot read nowhere.json" in done.stderr
