@@ -18,7 +18,7 @@ def within(ms: float) -> Estimate:
     return Estimate(low=0.97 * ms * MS, expected=ms * MS, high=1.03 * ms * MS)
 
 
-def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
+def test_uncertain_step_time_widens_all_savings() -> None:
     """Of 100 ms, 40 saved: perhaps none, perhaps four tenths of the rest once more."""
     finding = Finding(fault="host-sync", group="overhead", saving_ns=within(40), change="")
     what_if = WhatIf(faults=["host-sync"], wall_ns=within(60), saving_ns=within(40))
@@ -56,7 +56,7 @@ def test_larger_batches_are_predicted_without_benchmarks() -> None:
         (2, 98, 0.97 * 98, 200),
     ],
 )
-def test_larger_batches_are_doubted_as_much(
+def test_uncertain_step_time_widens_larger_batches(
     factor: int, expected: float, low: float, high: float
 ) -> None:
     row = BatchRow(factor=factor, wall_ns=within(expected))

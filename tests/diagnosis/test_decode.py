@@ -49,7 +49,7 @@ def limit_of(rows: int, *, passes: int = 1, ranks: int = 1, kind: str = "step") 
     return found
 
 
-def test_the_limit_is_bytes_over_the_memory_bandwidth() -> None:
+def test_decode_limit_is_bytes_over_memory_bandwidth() -> None:
     bandwidth = round_machine().rate("memory.dram")
     assert bandwidth is not None
     found = limit_of(1)

@@ -14,7 +14,7 @@ from tests.diagnosis.golden import CASES, diagnosis_of, expected_file, summary
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_diagnosis_is_what_it_was(name: str) -> None:
+def test_diagnosis_equals_golden(name: str) -> None:
     """`make golden` accepts a change that is meant."""
     expected = json.loads(expected_file(name).read_text())
     found = summary(diagnosis_of(name))

@@ -30,13 +30,13 @@ def factors(
     return list(found)
 
 
-def test_steady_host_has_range_of_process_differences() -> None:
+def test_steady_host_range_is_the_difference_between_processes() -> None:
     found = factors(speed([20.0] * 10, [20.0] * 3), 1e6, 1e6, 1e6)
     assert found == pytest.approx([1.0, 0.8, 1.2])
     assert unsteady(speed([20.0, 21.0] * 5, [20.0])) == []
 
 
-def test_steps_timed_on_a_slow_host_may_take_as_little_as_additions_did() -> None:
+def test_steps_timed_on_a_slow_host_may_be_as_fast_as_the_fastest_samples() -> None:
     """Half of the time it took 20 ns an addition, half of it 40; the steps met only the slow."""
     likely, fast, slow = factors(speed([20.0] * 5 + [40.0] * 5, [40.0] * 3), 1e6, 1e6, 1e6)
     assert likely == 1.0
@@ -44,19 +44,19 @@ def test_steps_timed_on_a_slow_host_may_take_as_little_as_additions_did() -> Non
     assert slow == pytest.approx(1.2)
 
 
-def test_steps_timed_on_a_fast_host_may_take_as_long_as_additions_did() -> None:
+def test_steps_timed_on_a_fast_host_may_be_as_slow_as_the_slowest_samples() -> None:
     likely, fast, slow = factors(speed([20.0] * 5 + [40.0] * 5, [20.0] * 3), 1e6, 1e6, 1e6)
     assert likely == 1.0
     assert fast == pytest.approx(0.8)
     assert slow == pytest.approx(2.0)
 
 
-def test_no_host_takes_longer_than_the_step() -> None:
+def test_host_time_does_not_exceed_the_step() -> None:
     likely, *_ = factors(speed([20.0] * 10, [20.0] * 3), 1e6, 1e6, 1e6, wall_ns=6e5)
     assert likely == pytest.approx(0.6)
 
 
-def test_a_host_that_explains_the_step_is_likelier_than_any() -> None:
+def test_host_speed_that_explains_the_step_is_the_expected_one() -> None:
     host = speed([20.0] * 5 + [40.0] * 5, [40.0] * 3)
     assert factors(host, 1e6, 1e6, 1e6, explaining=1.1)[0] == 1.1
 

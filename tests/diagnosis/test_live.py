@@ -44,7 +44,7 @@ def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
     return dataclasses.replace(capture, clean=clean, host_counters=host_counters)
 
 
-def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Capture) -> None:
+def test_profiled_step_faster_than_clean_steps_is_warned_about(capture: Capture) -> None:
     """Also where there is more to doubt: the account is that of a step mostly not profiled."""
     diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=0.66)), round_machine())
     assert diagnosis.verdict.uncertain
@@ -52,7 +52,7 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
     assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
 
 
-def test_steps_of_waiting_alone_are_reported_as_unusable(
+def test_steps_that_only_waited_are_reported_as_unusable(
     capture: Capture,
 ) -> None:
     diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=1.0)), round_machine())
@@ -61,7 +61,7 @@ def test_steps_of_waiting_alone_are_reported_as_unusable(
     assert "its operators and lines take is not known" in diagnosis.verdict.why
 
 
-def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> None:
+def test_verdict_names_the_bound_before_its_uncertainty(capture: Capture) -> None:
     diagnosis = diagnose(observe(slowed(capture)), round_machine())
     first = as_text(diagnosis).partition("\nStep ")[0]
     assert first.startswith("Overhead-bound (uncertain). With zero overhead ")

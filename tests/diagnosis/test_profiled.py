@@ -42,7 +42,7 @@ def _launching(count: int, *, start: float = 0.0, python: int = 8) -> list[Event
     return events
 
 
-def test_a_host_full_of_events_is_faster_without_the_profiler(tmp_path: Path) -> None:
+def test_host_with_many_events_is_faster_without_the_profiler(tmp_path: Path) -> None:
     timeline = _timeline(tmp_path, [mark(0, 0, 10_000), *_launching(100)])
     wall = estimate_unprofiled(timeline, MACHINE).wall_ns
     assert wall.low < wall.expected < wall.high <= 10_000_000
@@ -51,7 +51,7 @@ def test_a_host_full_of_events_is_faster_without_the_profiler(tmp_path: Path) ->
     assert wall.expected == pytest.approx(4_400_000, rel=0.1)
 
 
-def test_waiting_for_data_is_no_profilers(tmp_path: Path) -> None:
+def test_waiting_for_data_is_not_profiler_overhead(tmp_path: Path) -> None:
     loader = frame("torch/utils/data/dataloader.py(630): __next__", 0, 30_000)
     events = [mark(0, 0, 40_000), loader, *_launching(100, start=30_000)]
     wall = estimate_unprofiled(_timeline(tmp_path, events), MACHINE).wall_ns
@@ -76,7 +76,7 @@ def test_time_without_events_is_not_profiler_overhead(tmp_path: Path) -> None:
         ("gpt2xl_decode", 187.0),
     ],
 )
-def test_the_interval_holds_the_clean_step(trace: str, clean_ms: float) -> None:
+def test_interval_contains_the_clean_step(trace: str, clean_ms: float) -> None:
     paths = [folder / f"{trace}.json.gz" for folder in (DATA, SHARED / "h200")]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
