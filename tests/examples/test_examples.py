@@ -105,7 +105,7 @@ def diagnosis(watched: Example, cache: Path, tmp_path_factory: pytest.TempPathFa
     return msgspec.json.decode(file.read_bytes(), type=Diagnosis)
 
 
-def test_plain_python_runs_it(example: Example) -> None:
+def test_example_runs_in_plain_python(example: Example) -> None:
     if example not in WATCHED:
         pytest.importorskip("jax")
     ended = _python(example.path, *example.few_steps.split())
@@ -113,7 +113,7 @@ def test_plain_python_runs_it(example: Example) -> None:
     assert ended.stdout
 
 
-def test_every_script_is_tested() -> None:
+def test_every_example_is_tested() -> None:
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")}
     assert scripts == {example.script for example in EXAMPLES}
 
@@ -122,12 +122,12 @@ def test_examples_do_not_import_boundby(example: Example) -> None:
     assert "boundby" not in (ROOT / example.path).read_text()
 
 
-def test_the_account_adds_up(diagnosis: Diagnosis) -> None:
+def test_account_of_an_example_adds_up(diagnosis: Diagnosis) -> None:
     attribution = sum(group.ns for group in diagnosis.account.groups().values())
     assert attribution == pytest.approx(diagnosis.step.wall_ns, rel=1e-3)
 
 
-def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:
+def test_source_lines_add_up_to_the_step(diagnosis: Diagnosis) -> None:
     # Waiting for a core, while other tests have them, is no line's.
     waited = diagnosis.account.overhead.parts.get("core", 0.0)
     own_ns = diagnosis.step.wall_ns - waited
@@ -143,13 +143,13 @@ def test_nearly_all_operators_have_costs(diagnosis: Diagnosis) -> None:
     assert diagnosis.account.unknown.share < 0.03
 
 
-def test_the_step_is_found(watched: Example, diagnosis: Diagnosis) -> None:
+def test_step_of_an_example_is_found(watched: Example, diagnosis: Diagnosis) -> None:
     assert diagnosis.step.kind.startswith(watched.kind)
     assert diagnosis.step.wall_source == "clean"
     assert diagnosis.step.samples_ns
 
 
-def test_the_top_lines_are_the_scripts_own(watched: Example, diagnosis: Diagnosis) -> None:
+def test_top_lines_are_in_the_example(watched: Example, diagnosis: Diagnosis) -> None:
     lines = (ROOT / watched.path).read_text().splitlines()
     assert diagnosis.lines
     for row in diagnosis.lines[:5]:
@@ -159,13 +159,13 @@ def test_the_top_lines_are_the_scripts_own(watched: Example, diagnosis: Diagnosi
         assert row.text and row.text.startswith(lines[int(number) - 1].strip())
 
 
-def test_operators_are_held_against_their_roofs(diagnosis: Diagnosis) -> None:
+def test_operators_are_compared_with_their_roofs(diagnosis: Diagnosis) -> None:
     fractions = [op.roof_fraction for op in diagnosis.ops if op.roof_fraction is not None]
     assert fractions
     assert min(fractions) >= 0
 
 
-def test_operator_above_its_roof_is_suspect(diagnosis: Diagnosis) -> None:
+def test_operator_above_its_roof_is_marked(diagnosis: Diagnosis) -> None:
     unsuspected = [op.roof_fraction or 0.0 for op in diagnosis.ops if not op.roof_suspect]
     assert max(unsuspected) <= 1.05
 
@@ -176,7 +176,9 @@ def test_other_kinds_of_step_are_distinguished(watched: Example, diagnosis: Diag
     assert all(map(str.startswith, others, watched.other_kinds))
 
 
-def test_its_page_loads_in_silence(diagnosis: Diagnosis, browser: Browser, tmp_path: Path) -> None:
+def test_page_of_an_example_loads_without_errors(
+    diagnosis: Diagnosis, browser: Browser, tmp_path: Path
+) -> None:
     page = show(browser, tmp_path, diagnosis_page(diagnosis))
     walk(page)
     assert page.complaints() == []

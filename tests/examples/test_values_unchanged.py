@@ -91,7 +91,7 @@ def written(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in names.items()}
 
 
-def test_a_script_with_habits_that_fails_in_the_end(tmp_path: Path) -> None:
+def test_values_of_an_unusual_script_that_fails_are_unchanged(tmp_path: Path) -> None:
     ended = []
     for how in (alone, under_boundby):
         folder = tmp_path / "same"
@@ -120,7 +120,7 @@ def test_a_script_with_habits_that_fails_in_the_end(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_example(tmp_path: Path, example: str, args: str) -> None:
+def test_values_of_an_example_are_unchanged(tmp_path: Path, example: str, args: str) -> None:
     if example.startswith("jax"):
         pytest.importorskip("jax")
     script = str(EXAMPLES / example)
