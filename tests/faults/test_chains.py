@@ -36,7 +36,7 @@ def chains(step_model: StepModel) -> list[Chain]:
     return sorted(found, key=lambda one: min(map(flow.order.index, one.op_records)))
 
 
-def test_values_read_by_backward_alone_are_recomputed() -> None:
+def test_values_read_only_by_backward_are_recomputed() -> None:
     """The product's result is there anyway: nothing is written for the backward."""
     step_model = there_and_back(
         [
@@ -59,7 +59,7 @@ def test_values_read_by_backward_alone_are_recomputed() -> None:
     assert backward.bytes == 3 * BYTES
 
 
-def test_operators_of_loader_are_not_fused() -> None:
+def test_operators_of_the_loader_are_not_fused() -> None:
     timeline = chain(
         ("exp", (at(1),), 2),
         ("mul", (at(2), 2.0), 3),
@@ -78,7 +78,7 @@ def test_operators_of_loader_are_not_fused() -> None:
     assert in_the_model.op_records == [3, 4]
 
 
-def test_value_smaller_than_its_inputs_is_saved() -> None:
+def test_value_smaller_than_its_inputs_is_kept_for_backward() -> None:
     """Three tensors would be read to make one again: writing and reading it is less."""
     step_model = there_and_back(
         [
@@ -96,7 +96,7 @@ def test_value_smaller_than_its_inputs_is_saved() -> None:
     assert [one.bytes for one in chains(step_model)] == [5 * BYTES, 3 * BYTES]
 
 
-def test_random_values_are_saved() -> None:
+def test_random_values_are_kept_for_backward() -> None:
     step_model = there_and_back(
         [
             ("native_dropout", (at(1), 0.1, True), 2),
@@ -148,7 +148,7 @@ def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
 IMAGES = Tensor(shape=(32, 256, 56, 56), dtype="bfloat16", strides=(802816, 3136, 56, 1), storage=1)
 
 
-def test_on_a_cpu_all_convolutions_are_turned() -> None:
+def test_all_convolutions_change_layout_on_a_cpu() -> None:
     """A grouped one too; at worst that gains nothing, since timings alone are at another pace."""
     kernel = Tensor(shape=(256, 32, 3, 3), dtype="bfloat16", storage=9)
     timeline = chain(
@@ -181,7 +181,9 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
         ((128, 256, 1, 1), True),
     ],
 )
-def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turned: bool) -> None:
+def test_convolution_layout_is_changed_by_the_compiler(
+    weights: tuple[int, ...], turned: bool
+) -> None:
     kernel = Tensor(shape=weights, dtype="bfloat16", storage=9)
     timeline = chain(
         ("convolution", (IMAGES, kernel), 2),
@@ -206,7 +208,7 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
 
 
 @pytest.mark.parametrize("given", [(), (IMAGES,)])
-def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
+def test_convolution_without_recorded_weights_is_skipped(
     given: tuple[Argument, ...],
 ) -> None:
     step_model = step_model_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
@@ -214,7 +216,7 @@ def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
 
 
 @pytest.mark.parametrize("axes", [3, 4])
-def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int) -> None:
+def test_sequences_stored_as_images_are_not_images(axes: int) -> None:
     """As `Conv1d` on a CPU: three axes outside, four inside."""
     scene = Scene(end=300)
     images, weights = Tensor(shape=(16, 128, 1, 1024), dtype="float32"), (256, 128, 1, 1)
@@ -239,7 +241,7 @@ NARROW = Tensor(shape=WIDE, dtype="float32", strides=(1048576, 262144, 65536, 64
 
 
 @pytest.mark.parametrize(("source", "shared"), [(REPEATED, True), (NARROW, False)])
-def test_keys_that_heads_share_need_not_be_repeated(source: Tensor, shared: bool) -> None:
+def test_keys_shared_by_heads_are_not_repeated(source: Tensor, shared: bool) -> None:
     """Four heads read each key: the copy goes, and so does the sum of their gradients."""
     wide = at(2, shape=WIDE)
     step_model = there_and_back(

@@ -50,7 +50,7 @@ def test_fix_that_saves_with_others_is_combined_before_small_savings() -> None:
     assert alone["launches"] > alone["little-0.975"]
 
 
-def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
+def test_saving_is_as_uncertain_as_the_host_time() -> None:
     """With launches out of the way the device sets the time: what is saved is the host's."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
     likeliest = step_model_of(timeline)
@@ -79,7 +79,7 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
     assert saving.high == pytest.approx(1.2 * wall - row.wall_ns.expected, rel=0.03)
 
 
-def test_a_host_may_be_slower_for_the_fixed_step_alone() -> None:
+def test_host_may_be_slower_for_the_fixed_step() -> None:
     saving = saving_of([100.0, 120.0], [40.0, 60.0], 0)
     assert (saving.low, saving.expected, saving.high) == (40.0, 60.0, 60.0)
     # In a trace the step itself is a guess in each picture.

@@ -26,7 +26,7 @@ def step_model_of(timeline: Timeline) -> StepModel:
 
 
 @every
-def test_its_documentation_has_every_heading_in_order(fault: Fault) -> None:
+def test_documentation_has_every_heading_in_order(fault: Fault) -> None:
     lines = [line.strip() for line in fault.document.splitlines()]
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
@@ -52,7 +52,7 @@ def test_faults_are_named_once_and_exclude_known_ones() -> None:
 
 
 @every
-def test_it_has_a_title_and_its_fixes_are_for_its_devices(fault: Fault) -> None:
+def test_fault_has_a_title_and_fixes_for_its_devices(fault: Fault) -> None:
     assert fault.title and not fault.title.endswith(".")
     assert all(set(fix.devices) & set(fault.devices) for fix in fault.fixes)
 
@@ -62,12 +62,12 @@ def test_faults_are_listed_in_the_order_of_their_stages() -> None:
     assert stages == sorted(stages)
 
 
-def test_a_known_fault_cannot_be_registered_twice() -> None:
+def test_fault_id_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="already"):
         faults.register(FAULTS[0])
 
 
-def test_a_registered_fault_is_found_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def detect(step_model: StepModel) -> faults.Detection:
         mine = {
             index: 0.0 for index, work in enumerate(step_model.op_records) if "gelu" in work.name
@@ -90,7 +90,7 @@ def test_a_registered_fault_is_found_like_the_others(monkeypatch: pytest.MonkeyP
     assert finding.saving_ns.low == 0
 
 
-def test_an_overhead_bound_step_is_advised_to_launch_less() -> None:
+def test_overhead_bound_step_is_advised_to_launch_less() -> None:
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=400).timeline()
     findings = faults.find([step_model_of(timeline)])
     assert findings[0].fault == "eager-launches"

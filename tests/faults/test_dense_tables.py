@@ -59,5 +59,5 @@ def test_dense_update_is_reduced_to_used_rows() -> None:
 @pytest.mark.parametrize(
     "how", [{"used": 200_000}, {"rows": 2000, "used": 10}, {"tied": True}], ids=str
 )
-def test_a_table_that_is_used_or_small_or_shared_stays(how: dict[str, Any]) -> None:
+def test_used_small_or_shared_table_is_not_reported(how: dict[str, Any]) -> None:
     assert finding(step_model_of(step(**how)), "dense-tables") is None

@@ -40,7 +40,7 @@ def head(vocabulary: int = VOCABULARY) -> list[tuple[OpCall, float]]:
     ]
 
 
-def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> None:
+def test_fused_loss_leaves_five_passes_over_logits_in_the_matmul_dtype() -> None:
     timeline = in_phase(scene_of(head(), host_us=5).timeline(), Phase.BACKWARD, slice(6, None))
     found = sure(step_model_of(timeline), "logits-materialised")
     # 131 M logits of 2 bytes at 75% of 5 TB/s: 70 us a pass, five of them left of 1,300 us.
@@ -49,7 +49,7 @@ def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> 
     assert "1.05 GB less memory" in found.change
 
 
-def test_a_small_vocabulary_is_not_worth_it() -> None:
+def test_small_vocabulary_is_not_reported() -> None:
     timeline = scene_of(head(vocabulary=1000), host_us=5).timeline()
     assert logits_materialised.detect(step_model_of(timeline)) is None
 
@@ -100,7 +100,7 @@ def reducing(
     return msgspec.structs.replace(scene.timeline(), world=world)
 
 
-def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
+def test_exposed_all_reduce_is_overlapped_with_matmuls() -> None:
     training = in_phase(reducing([(400.0, 10_000_000)]), Phase.BACKWARD)
     step_model = step_model_of(training, LINK)
     detection = exposed_collectives.detect(step_model)
@@ -125,13 +125,15 @@ def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
         ("all_reduce", 40_000_000, 70e6),
     ],
 )
-def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossing: float) -> None:
+def test_all_gather_of_eight_ranks_moves_seven_eighths(
+    kind: str, size: int, crossing: float
+) -> None:
     step_model = step_model_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
     (one,) = exposed_collectives._collectives(step_model, 20e3)
     assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
 
 
-def test_large_gathers_in_a_row_are_not_advised_to_travel_together() -> None:
+def test_large_consecutive_gathers_are_not_merged() -> None:
     """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
     step_model = step_model_of(
         reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
@@ -141,7 +143,7 @@ def test_large_gathers_in_a_row_are_not_advised_to_travel_together() -> None:
     assert detection.low.op_ns == {}
 
 
-def test_a_group_is_as_large_as_its_sizes_say() -> None:
+def test_group_size_follows_from_message_sizes() -> None:
     """Two of eight ranks gather 10 MB each: as much comes in."""
     call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
     step_model = step_model_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
@@ -149,7 +151,7 @@ def test_a_group_is_as_large_as_its_sizes_say() -> None:
     assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
 
 
-def test_small_messages_in_a_row_are_advised_to_travel_together() -> None:
+def test_small_consecutive_messages_are_merged() -> None:
     step_model = step_model_of(reducing([(20.0, 1000)] * 10), LINK)
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
@@ -159,7 +161,7 @@ def test_small_messages_in_a_row_are_advised_to_travel_together() -> None:
     )
 
 
-def test_a_hidden_collective_is_no_fault() -> None:
+def test_overlapped_collective_is_not_reported() -> None:
     assert exposed_collectives.detect(step_model_of(reducing([(400.0, 1)], hidden=True))) is None
 
 
@@ -217,7 +219,7 @@ def with_memory(total: int | None) -> Machine:
     return msgspec.structs.replace(round_machine(), memory_bytes=total)
 
 
-def test_recomputing_is_wasted_where_memory_is_left() -> None:
+def test_recomputation_is_reported_if_memory_is_left() -> None:
     """The product's result is 32 MB, GELU's 256 MB: they fit, and 138 + 104 us are saved."""
     seen = HostCounters(peak_bytes=10**9)
     found = sure(
@@ -226,7 +228,7 @@ def test_recomputing_is_wasted_where_memory_is_left() -> None:
     assert found.saving_ns.expected == pytest.approx(242e3, rel=0.05)
 
 
-def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> None:
+def test_unknown_memory_expects_only_matmul_results_to_be_kept() -> None:
     found = sure(step_model_of(checkpointed()), "wasteful-checkpointing")
     assert found.saving_ns.expected == pytest.approx(138e3, rel=0.05)
     assert found.saving_ns.high == pytest.approx(242e3, rel=0.05)
@@ -246,7 +248,7 @@ def test_step_without_checkpoints_has_no_recomputation() -> None:
 SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
 
 
-def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
+def test_slow_kernel_is_expected_to_approach_others_of_its_class() -> None:
     """512 MB at 5 TB/s: 102 us. One GELU takes 128 (80% of the roof), the other 1,024."""
     timeline = scene_of([(GELU, 128.0)] * 4 + [(SLOW, 1024.0)], host_us=5).timeline()
     found = sure(step_model_of(timeline), "far-from-roof")
@@ -256,13 +258,13 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert "10.0x its roofline minimum" in found.change
 
 
-def test_made_up_data_is_not_the_models_to_compile() -> None:
+def test_random_input_data_is_not_compiled_with_the_model() -> None:
     drawn = OpCall(name="aten::normal_", args=(tensor(32, 2_000_000), 0.0, 1.0))
     timeline = scene_of([(GELU, 128.0)] * 4 + [(drawn, 1024.0)], host_us=5).timeline()
     assert far_from_roof.detect(step_model_of(timeline)) is None
 
 
-def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
+def test_change_is_that_of_the_costliest_comparable_kernel() -> None:
     """A normalization is slower still, but no other of its class says what could be reached."""
     rows = tensor(32, 2_000_000)
     alone = OpCall(name="aten::_softmax", args=(rows, -1, False))
@@ -286,9 +288,7 @@ TRACES = Path(__file__).parent.parent / "data" / "h200"
 @pytest.mark.parametrize(
     ("name", "wall_ms"), [("bert_base_b1_overhead", 52.2), ("bad_mlp_syncs", 14.6)]
 )
-def test_faster_kernels_promise_next_to_nothing_on_real_steps_that_wait_for_the_host(
-    name: str, wall_ms: float
-) -> None:
+def test_faster_kernels_save_little_on_host_bound_steps(name: str, wall_ms: float) -> None:
     from boundby import load
 
     diagnosis = load(TRACES / f"{name}.json.gz", wall_ns=wall_ms * 1e6)
@@ -333,7 +333,7 @@ def test_allocator_calls_are_saved_once_with_graphs() -> None:
     assert together >= busy_ns
 
 
-def test_copies_of_a_trace_without_host_events_are_looked_at() -> None:
+def test_copies_in_a_trace_without_host_events_are_checked() -> None:
     scene = Scene(end=10_000.0)
     scene.on_device(0, 9000, DeviceKind.COPY_H2D, "Memcpy HtoD (Pageable -> Device)", size=1 << 26)
     step_model = step_model_of(scene.timeline())
@@ -364,7 +364,7 @@ def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
     return scene_of([(call, us)] * 4, host_us=5).timeline()
 
 
-def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
+def test_faster_attention_kernel_is_found_by_benchmark() -> None:
     step_model = step_model_of(attention_step())
     assert (
         finding(step_model, "slow-attention") is None
@@ -380,14 +380,14 @@ def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
     assert found.saving_ns.expected == pytest.approx(0.9 * 0.5 * 4 * 900e3, rel=0.05)
 
 
-def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
+def test_attention_as_fast_as_alternatives_is_not_reported() -> None:
     step_model = step_model_of(attention_step())
     finding(step_model, "slow-attention")
     step_model.timings.results |= dict.fromkeys(step_model.timings.requested, 900e3)
     assert finding(step_model, "slow-attention") is None
 
 
-def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
+def test_attention_of_a_trace_is_reported_only_far_below_its_roof() -> None:
     far = sure(step_model_of(attention_step(us=3000.0)), "slow-attention")
     assert "FLASH_ATTENTION" in far.change
     assert far.saving_ns.low == 0
@@ -395,7 +395,7 @@ def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
     assert finding(step_model_of(attention_step("float32", 30000.0)), "slow-attention") is None
 
 
-def test_on_a_cpu_the_second_forward_takes_its_python_and_dispatch_too() -> None:
+def test_second_forward_on_a_cpu_includes_python_and_dispatch() -> None:
     """Two operators of 250 us, 16 of them dispatch, and 150 us of Python around them."""
     scene = Scene(end=900)
     scene.on_host(0, 160, call=PRODUCT)
@@ -411,7 +411,7 @@ def test_on_a_cpu_the_second_forward_takes_its_python_and_dispatch_too() -> None
     assert found.saving_ns.expected == pytest.approx(400e3)
 
 
-def test_on_a_cpu_with_little_memory_only_products_are_expected_to_be_kept() -> None:
+def test_low_cpu_memory_expects_only_matmul_results_to_be_kept() -> None:
     scene = Scene(end=1000)
     scene.on_host(400, 800, HostKind.PYTHON, "torch/utils/checkpoint.py(1111): unpack_hook")
     scene.on_host(450, 550, call=PRODUCT)
@@ -422,7 +422,7 @@ def test_on_a_cpu_with_little_memory_only_products_are_expected_to_be_kept() -> 
 
 
 @pytest.mark.parametrize("fault", ["host-sync", "eager-launches"])
-def test_advice_for_inference_speaks_of_no_loss_and_no_training(fault: str) -> None:
+def test_advice_for_inference_mentions_no_training(fault: str) -> None:
     def launched(phase: Phase) -> str:
         scene = Scene(end=20_000.0)
         for turn in range(40):

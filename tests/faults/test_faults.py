@@ -22,7 +22,7 @@ def found(scene: Scene, fault: str) -> Finding | None:
     return next((finding for finding in findings if finding.fault == fault), None)
 
 
-def test_a_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
+def test_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
     """Host 100 us, device 138 us, twice, with a wait between: 476 us; without, the device's 276."""
     scene = Scene(end=476)
     for start in (0.0, 238.0):
@@ -36,12 +36,12 @@ def test_a_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
     assert finding.group == "overhead"
 
 
-def test_no_sync_no_finding() -> None:
+def test_step_without_syncs_has_no_host_sync_finding() -> None:
     scene = scene_of([(PRODUCT, 138.0)] * 3, host_us=5)
     assert host_sync.detect(step_model_of(scene.timeline())) is None
 
 
-def test_float32_products_are_sized_by_the_matrix_units() -> None:
+def test_float32_matmul_saving_follows_the_matrix_unit_rates() -> None:
     machine = msgspec.structs.replace(
         round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
     )
@@ -146,7 +146,7 @@ def test_fused_adam_on_cpu_has_little_dispatch() -> None:
     assert one.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
 
-def test_an_odd_vocabulary_is_advised_to_pad() -> None:
+def test_odd_vocabulary_is_padded() -> None:
     hidden, weights = tensor(4096, 1024, dtype="bfloat16"), tensor(1024, 30522, dtype="bfloat16")
     product = OpCall(name="aten::mm", args=(hidden, weights))
     # 2 * 4096 * 1024 * 30522 = 256 GFLOP at 1 PFLOP/s: a floor of 256 us, in 900.
@@ -183,7 +183,7 @@ def half(*shape: int, strides: tuple[int, ...] | None = None) -> Tensor:
         ("mm", (tensor(4096, 1023), tensor(1023, 1024)), set()),
     ],
 )
-def test_a_dimension_is_odd_where_rows_in_memory_are_of_its_length(
+def test_dimension_is_odd_if_memory_rows_have_its_length(
     name: str, args: tuple[Argument, ...], odd: set[int]
 ) -> None:
     assert wasted_tiles.odd_extents(OpCall(name=f"aten::{name}", args=args)) == odd
@@ -207,7 +207,9 @@ def test_odd_images_and_token_counts_are_not_reported() -> None:
         (("bmm", half(8, 2049, 2048), half(8, 2048, 2049)), "size = 2112"),
     ],
 )
-def test_only_a_vocabulary_is_called_one(product: tuple[str, Tensor, Tensor], word: str) -> None:
+def test_only_the_vocabulary_dimension_is_named_so(
+    product: tuple[str, Tensor, Tensor], word: str
+) -> None:
     name, *operands = product
     call = OpCall(name=f"aten::{name}", args=tuple(operands))
     finding = found(scene_of([(call, 900.0)] * 5, host_us=5), "wasted-tiles")
@@ -230,14 +232,14 @@ def attention_scene(*masking: OpCall) -> Scene:
     return scene_of(attention_layer(*masking) * 4, host_us=5)
 
 
-def test_materialised_scores_are_advised_to_stay_on_the_chip() -> None:
+def test_materialised_scores_are_fused() -> None:
     finding = found(attention_scene(), "materialised-attention")
     assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
     assert finding.saving_ns.expected == pytest.approx((920 - 137) * 1e3, rel=0.05)
 
 
-def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
+def test_short_sequences_are_reported_if_a_fused_kernel_was_benchmarked() -> None:
     """Heads as wide as the sequence is long: queries look like scores, and stay what they are."""
     query = half(2, 16, 64, 64)
     copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
@@ -252,7 +254,7 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
-def test_a_short_decoder_does_not_hide_the_attention_of_a_long_encoder() -> None:
+def test_short_decoder_does_not_hide_attention_of_a_long_encoder() -> None:
     """Both are benchmarked; without a figure for the short one the long one is found alone."""
     layers = [*attention_layer(length=1024), *attention_layer(length=64)] * 2
     step_model = step_model_of(scene_of(layers, host_us=5).timeline())
@@ -279,7 +281,7 @@ def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
 
 
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
-def test_plain_products_that_torch_falls_back_on_are_not_advised_to_be_fused(around: str) -> None:
+def test_math_fallback_of_torch_is_not_reported(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
     detection = materialised_attention.detect(step_model_of(on_a_cpu(around)))
     assert (detection is None) == around.endswith("_math")
@@ -310,7 +312,9 @@ BIAS = Tensor(shape=(1, 16, 1024, 1024), dtype="bfloat16")
         (OpCall(name="aten::mul", args=(SCORES, SCORES)), 1.0, 1.0),
     ],
 )
-def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, best: float) -> None:
+def test_causal_attention_is_benchmarked_as_causal(
+    masking: OpCall, expected: float, best: float
+) -> None:
     """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
     step_model = step_model_of(attention_scene(masking).timeline())
     # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
@@ -353,7 +357,7 @@ def test_attention_change_names_observed_arguments(masking: tuple[OpCall, ...], 
 @pytest.mark.parametrize(
     "maker", ["transformers/masking_utils.py(872): create_causal_mask", "aten::tril"]
 )
-def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
+def test_mask_built_in_the_step_is_recognised_as_causal(maker: str) -> None:
     """Added, and with one for each sample, it might hide padding: but it was seen being made."""
     scene = attention_scene(OpCall(name="aten::add", args=(SCORES, OWN)))
     scene.on_host(scene.end, scene.end + 10, HostKind.PYTHON, maker)
@@ -362,7 +366,7 @@ def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
     assert sum(detection.expected.op_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
 
 
-def test_a_library_is_reported_by_its_own_switch_and_its_own_lines() -> None:
+def test_library_attention_is_reported_with_its_own_option_and_lines() -> None:
     timeline = attention_scene().timeline()
     led = np.zeros(len(timeline.host), np.int32)
     timeline = msgspec.structs.replace(
@@ -377,7 +381,7 @@ def test_a_library_is_reported_by_its_own_switch_and_its_own_lines() -> None:
     assert finding.inside == ["transformers/models/bert/modeling_bert.py:133"]
 
 
-def test_a_mask_that_no_kernel_needs_is_not_waited_for() -> None:
+def test_sync_of_an_unneeded_library_mask_is_removed() -> None:
     """transformers copies part of its mask from the host; the fused kernel masks by itself."""
     scene = attention_scene()
     scene.on_host(scene.end, scene.end + 10, HostKind.SYNC, "cudaStreamSynchronize")

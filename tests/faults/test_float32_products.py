@@ -43,7 +43,7 @@ def on_cuda(precision: Precision, layer: tuple[OpCall, float] = (CUDNN, 6300.0))
     return finding(step_model, "float32-products")
 
 
-def test_on_cuda_convolutions_have_a_switch_of_their_own() -> None:
+def test_convolutions_have_their_own_setting_on_cuda() -> None:
     both = on_cuda(Precision(products="float32", convolutions="float32"))
     products = on_cuda(Precision(products="float32", convolutions="tf32"))
     convolutions = on_cuda(Precision(products="tf32", convolutions="float32"))
@@ -59,7 +59,7 @@ def test_on_cuda_convolutions_have_a_switch_of_their_own() -> None:
     assert on_cuda(Precision(products="tf32", convolutions="tf32")) is None
 
 
-def test_on_cuda_recurrent_layers_go_by_the_switch_of_convolutions() -> None:
+def test_recurrent_layers_use_the_convolution_setting_on_cuda() -> None:
     """Both are cuDNN's; by its float32 roof the LSTM takes 270 us."""
     precision = Precision(products="tf32", recurrent="float32")
     found = on_cuda(precision, (CUDNN_LSTM, 300.0))
@@ -68,7 +68,7 @@ def test_on_cuda_recurrent_layers_go_by_the_switch_of_convolutions() -> None:
 
 
 @pytest.mark.parametrize("unreached", [ONEDNN, LSTM])
-def test_on_a_cpu_convolutions_and_lstms_are_not_reached(unreached: OpCall) -> None:
+def test_cpu_convolutions_and_lstms_are_unaffected(unreached: OpCall) -> None:
     """oneDNN's convolutions and LSTMs stay in float32, whatever the products' precision."""
 
     def found(*calls: OpCall) -> Finding | None:
@@ -87,7 +87,7 @@ def test_on_a_cpu_convolutions_and_lstms_are_not_reached(unreached: OpCall) -> N
 @pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="LSTMs are oneDNN's where it is there"
 )
-def test_torchs_own_lstm_is_the_same_to_the_bit_whatever_the_products_precision() -> None:
+def test_torch_lstm_is_bit_equal_at_any_matmul_precision() -> None:
     lstm, given = torch.nn.LSTM(64, 128), torch.randn(10, 16, 64)
     before = torch.get_float32_matmul_precision()
     try:
@@ -100,7 +100,7 @@ def test_torchs_own_lstm_is_the_same_to_the_bit_whatever_the_products_precision(
     assert torch.equal(*results)
 
 
-def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
+def test_cpu_matmul_is_benchmarked_at_reduced_precision() -> None:
     """In float32, which the units round for themselves: converting is part of its time."""
     scene = Scene(end=7000)
     scene.on_host(0, 6900, call=PRODUCT)
@@ -144,7 +144,7 @@ def test_slower_reduced_precision_is_not_reported(fault: str) -> None:
     assert found(4.0) is None
 
 
-def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> None:
+def test_attention_is_predicted_at_the_new_matmul_precision() -> None:
     scores, narrow = tensor(32, 1024, 1024), tensor(32, 1024, 64)
     scene = Scene(end=40000)
     for at, call in enumerate(
@@ -174,7 +174,7 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
         assert together.expected == pytest.approx(alone.expected + 25e6)
 
 
-def test_autocast_does_not_change_loader() -> None:
+def test_autocast_does_not_change_the_loader() -> None:
     """The same pointwise operator in the model, or in the loader of the main process."""
 
     def saved_ns(*, loads: bool) -> float:

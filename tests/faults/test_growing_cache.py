@@ -45,7 +45,9 @@ def test_only_new_tokens_remain_to_be_written() -> None:
         (1, TOKEN, Phase.BACKWARD),  # training keeps no cache
     ],
 )
-def test_other_concatenations_are_none(cache: int, news: tuple[int, ...], phase: Phase) -> None:
+def test_other_concatenations_are_not_a_growing_cache(
+    cache: int, news: tuple[int, ...], phase: Phase
+) -> None:
     step_model = step_model_of(decoding(cache, news, phase))
     assert finding(step_model, "growing-cache") is None
 
@@ -55,7 +57,7 @@ def test_without_recorded_memory_nothing_is_reported() -> None:
     assert growing_cache.detect(step_model_of(timeline)) is None
 
 
-def test_one_that_a_graph_replays_is_not_followed() -> None:
+def test_cache_in_a_replayed_graph_is_not_followed() -> None:
     """It lies in no operator: where its inputs come from is not known."""
     step_model = step_model_of(decoding())
     assert step_model.flow is not None

@@ -41,7 +41,7 @@ def copying(memory: str) -> Scene:
     return scene
 
 
-def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() -> None:
+def test_pinned_copy_runs_at_link_rate_without_blocking_the_host() -> None:
     step_model = step_model_of(at_line(copying(PAGEABLE).timeline(), "train.py:7"), LINKED)
     found = sure(step_model, "pageable-copies")
     assert found.where == ["train.py:7"]
@@ -51,12 +51,12 @@ def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() 
     assert found.saving_ns.high == pytest.approx((2260 - 140) * 1e3, rel=0.05)
 
 
-def test_a_pinned_copy_is_no_fault() -> None:
+def test_pinned_copy_is_not_reported() -> None:
     step_model = step_model_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
     assert pageable_copies.detect(step_model) is None
 
 
-def test_a_value_read_back_is_not_a_slow_copy() -> None:
+def test_reading_a_value_is_not_a_pageable_copy() -> None:
     scene = Scene(end=300)
     copy = scene.on_host(0, 200, HostKind.SYNC, "cudaMemcpyAsync")
     name = "Memcpy DtoH (Device -> Pageable)"
@@ -92,7 +92,7 @@ def test_zeroed_gradients_cost_a_fill_and_an_addition_each() -> None:
     assert found.saving_ns.expected == pytest.approx((22.2 + 0.95 * 60) * 1e3, rel=0.02)
 
 
-def test_accumulated_gradients_are_added_to_in_any_case_but_once() -> None:
+def test_accumulated_gradients_save_one_addition() -> None:
     found = sure(step_model_of(zeroing(accumulated=4).timeline()), "zeroed-gradients")
     assert found.saving_ns.high == pytest.approx(84.4e3, rel=0.03)
 
@@ -114,13 +114,13 @@ def test_torchs_own_zero_grad_is_advised_to_set_none(around: str) -> None:
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
-def test_a_zero_grad_of_the_scripts_own_has_no_such_argument() -> None:
+def test_own_zero_grad_function_is_not_advised_to_set_none() -> None:
     timeline = zeroing(around="lion.py(14): zero_grad").timeline()
     found = sure(step_model_of(at_line(timeline, "lion.py:17")), "zeroed-gradients")
     assert found.change == "p.grad = None  # instead of zeros, at lion.py:17"
 
 
-def test_a_zero_grad_of_another_library_is_called_by_its_name() -> None:
+def test_zero_grad_of_another_library_is_named() -> None:
     """The line that zeroes is not one to be edited: it is inside the library."""
     around = "apex/optimizers/fused_adam.py(90): zero_grad"
     timeline = at_line(zeroing(around=around).timeline(), "train.py:9")
@@ -147,14 +147,14 @@ def on_cpu(wall_ms: float = 100.0) -> Scene:
     return scene
 
 
-def test_pauses_in_every_step_are_taken_off_the_step() -> None:
+def test_pauses_in_every_step_are_removed() -> None:
     step_model = step_model_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
     found = sure(step_model, "collector-pauses")
     assert found.saving_ns.high == pytest.approx(20 * MS, rel=0.01)
     assert found.saving_ns.expected == pytest.approx(0.9 * 20 * MS, rel=0.01)
 
 
-def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
+def test_pause_in_one_step_of_ten_is_uncertain() -> None:
     step_model = step_model_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
     found = sure(step_model, "collector-pauses")
     assert found.saving_ns.expected == 0
@@ -173,14 +173,14 @@ def test_pauses_hidden_by_device_work_cost_nothing() -> None:
     assert sure(waiting, "collector-pauses").saving_ns.high == pytest.approx(MS, rel=0.03)
 
 
-def test_the_compilers_own_collections_are_the_compilers() -> None:
+def test_garbage_collection_of_the_compiler_is_not_reported() -> None:
     step_model = step_model_of(
         on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0)
     )
     assert collector_pauses.detect(step_model) is None
 
 
-def test_a_call_of_collect_is_seen_in_a_trace() -> None:
+def test_gc_collect_is_found_in_a_trace() -> None:
     scene = on_cpu()
     scene.on_host(50_000, 80_000, HostKind.PYTHON, "<built-in function collect>")
     found = sure(step_model_of(at_line(scene.timeline(), "train.py:9")), "collector-pauses")
@@ -207,7 +207,7 @@ def waiting_for_cores() -> Scene:
     return scene
 
 
-def test_two_threads_that_spin_on_one_core_are_advised_to_sleep() -> None:
+def test_two_spinning_threads_on_one_core_are_advised_to_sleep() -> None:
     """Each was on the core for half of the time, and ready for it in the other half."""
     seen = scheduled(main=(500, 500), other=(500, 500))
     found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
@@ -218,7 +218,7 @@ def test_two_threads_that_spin_on_one_core_are_advised_to_sleep() -> None:
     assert found.saving_ns.low == pytest.approx(25 * MS, rel=0.02)
 
 
-def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
+def test_cores_used_by_other_processes_are_not_attributed_to_spinning() -> None:
     """They had one core all the time, and our two threads were without one, on average."""
     seen = msgspec.structs.replace(
         scheduled(main=(500, 500), other=(500, 500)), others_ns=1000 * MS
@@ -236,7 +236,7 @@ def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
         ((990, 0), (940, 60)),  # it spins, and hardly ever needs another's core
     ],
 )
-def test_threads_that_sleep_or_have_cores_are_no_fault(
+def test_threads_that_sleep_or_have_cores_are_not_reported(
     main: tuple[float, float], other: tuple[float, float]
 ) -> None:
     seen = scheduled(main=main, other=other)
@@ -244,13 +244,13 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     assert openmp_spin.detect(step_model) is None
 
 
-def test_no_more_is_promised_than_the_time_without_a_core() -> None:
+def test_saving_does_not_exceed_cpu_wait_time() -> None:
     seen = scheduled(main=(900, 100), other=(800, 200))
     found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
 
 
-def test_spinning_is_never_guessed_from_a_trace() -> None:
+def test_spinning_is_not_inferred_from_a_trace() -> None:
     assert openmp_spin.detect(step_model_of(waiting_for_cores().timeline())) is None
 
 
@@ -300,11 +300,11 @@ def test_graph_breaks_cost_an_entry_each() -> None:
     assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
 
 
-def test_one_compiled_region_is_whole() -> None:
+def test_one_compiled_region_has_no_graph_breaks() -> None:
     assert recompilation.detect(step_model_of(broken(0).timeline())) is None
 
 
-def test_shares_of_pauses() -> None:
+def test_share_of_a_pause_in_the_step() -> None:
     assert shares((), ()) == (0, 0, 0)
     assert shares([5.0], [10.0]) == (0.5, 0.5, 0.5)
     # 1 of 20 in all but the worst, which is less than the median's 1 of 10; 11 of 30 in all.

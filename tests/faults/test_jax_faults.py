@@ -102,14 +102,14 @@ def test_time_in_callbacks_is_overhead_of_python() -> None:
     assert find_verdict(model).verdict.bound_by == "overhead"
 
 
-def test_other_custom_calls_are_no_callbacks() -> None:
+def test_other_custom_calls_are_not_callbacks() -> None:
     assert CALLBACK.hlo is not None
     product = msgspec.structs.replace(CALLBACK.hlo, target="__cublas$gemm")
     model = _model(_programs((GELU, "", 100.0), (OpCall(name="x", args=(), hlo=product), "", 99.0)))
     assert finding(model, "jax-host-callbacks") is None
 
 
-def test_operators_that_are_computed_again_are_found() -> None:
+def test_recomputed_operators_are_found() -> None:
     model = _model(
         _programs((GELU, "net.block", 300.0), (GELU, "net.rematted_computation.block", 200.0))
     )
@@ -130,7 +130,7 @@ def _with_eager_calls(*, own: str) -> StepModel:
     return _model(at_line(scene.timeline(), "train.py:9"), JaxFacts(functions=functions))
 
 
-def test_eager_operators_cost_what_their_line_takes_without_compiled_functions() -> None:
+def test_eager_operator_cost_is_line_time_without_compiled_calls() -> None:
     found = sure(_with_eager_calls(own="step"), "jax-eager-operators")
     assert found.where == ["train.py:9"]
     assert 300 * US < found.saving_ns.expected <= 630 * US
@@ -147,7 +147,7 @@ def _with_python(*, calls: bool) -> StepModel:
     return _model(at_line(scene.timeline(), "train.py:9"))
 
 
-def test_a_library_that_calls_the_program_is_not_the_scripts_own_python() -> None:
+def test_library_calling_the_program_is_not_user_python() -> None:
     assert finding(_with_python(calls=True), "python-in-step") is None
     assert finding(_with_python(calls=False), "python-in-step") is not None
 
@@ -185,7 +185,7 @@ def _with_copies(*given: JaxHostArray) -> StepModel:
     return _model(at_line(scene.timeline(), "train.py:9"), JaxFacts(host_arrays=list(given)))
 
 
-def test_a_table_of_numpys_in_every_call_is_found() -> None:
+def test_constant_numpy_array_in_every_call_is_found() -> None:
     table = JaxHostArray(argument="table", bytes=3_000_000, is_same=True)
     batch = JaxHostArray(argument="x", bytes=1_000_000, is_same=False)
     found = sure(_with_copies(table, batch), "jax-implicit-transfers")
@@ -230,12 +230,12 @@ def test_recompilation_names_the_argument_that_changed() -> None:
     assert "x was float32[2,3], then float32[2,4]" in found.evidence
 
 
-def test_a_function_jitted_in_the_loop_is_to_be_jitted_before_it() -> None:
+def test_function_jitted_in_the_loop_is_reported() -> None:
     found = sure(_recompiling([5000.0] * 6, is_new=True), "jax-recompilation")
     assert "before the loop" in found.change
 
 
-def test_compilation_that_the_usual_step_has_not_is_a_share_of_the_run() -> None:
+def test_compilation_in_other_steps_is_a_share_of_the_run() -> None:
     compiled = [0.0, 0.0, 5000.0, 0.0, 7000.0, 0.0, 0.0]
     change = JaxChange(argument="n", what="value", before="1", after="2")
     found = sure(_recompiling(compiled, changes=[change]), "jax-recompilation")
@@ -244,7 +244,7 @@ def test_compilation_that_the_usual_step_has_not_is_a_share_of_the_run() -> None
     assert "array instead of a static argument" in found.change
 
 
-def test_state_that_is_copied_because_it_is_not_donated_is_saved() -> None:
+def test_copies_of_undonated_state_are_saved() -> None:
     copy = OpCall(
         name="hlo::copy",
         args=(tensor(64, 64),),

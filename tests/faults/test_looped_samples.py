@@ -60,7 +60,7 @@ def looping(
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
+def test_calls_per_sample_become_one_call(on_device: bool) -> None:
     found = sure(looping(on_device=on_device), "looped-samples")
     assert found.where == ["train.py:7"]
     assert "all 16 samples at once: 16 calls (mul) are 1 then" in found.change
@@ -85,19 +85,19 @@ def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
         looping(line=-1),
     ],
 )
-def test_other_repetition_is_not_reported(other: StepModel) -> None:
+def test_other_repetition_is_not_a_sample_loop(other: StepModel) -> None:
     assert find_sample_loops(other) == []
     assert finding(other, "looped-samples") is None
 
 
 @pytest.mark.parametrize("count", [SAMPLES - 1, SAMPLES, 3 * SAMPLES, 3 * SAMPLES - 1])
-def test_a_sum_may_begin_with_the_second_and_a_sample_take_several_calls(count: int) -> None:
+def test_sum_may_start_at_the_second_sample_and_a_sample_may_take_several_calls(count: int) -> None:
     (loop,) = find_sample_loops(looping(count=count))
     assert len(list(loop.op_records)) == count
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_loop_over_samples_grows_with_them(on_device: bool) -> None:
+def test_loop_over_samples_grows_with_the_batch(on_device: bool) -> None:
     """However small its operators: they are not flat."""
     looped, layered = looping(on_device=on_device), looping(samples=None, on_device=on_device)
     grown, flat = (batches(one)[0].wall_ns.expected / one.wall_ns for one in (looped, layered))

@@ -49,26 +49,24 @@ def test_system_time_for_pages_is_saved() -> None:
 
 
 @pytest.mark.parametrize(("did", "each"), [(700.0, 700.0), (50_000.0, 8000.0)])
-def test_a_page_costs_what_the_system_did_and_not_much_more_than_alone(
-    did: float, each: float
-) -> None:
+def test_page_cost_is_system_time_bounded_by_the_measured_cost(did: float, each: float) -> None:
     """The system does other things too, as for threads that look for work."""
     seen = msgspec.structs.replace(SEEN, system_ns=did * PAGES * STEPS)
     assert saved(seen) == pytest.approx(each * PAGES)
 
 
-def test_threads_get_pages_in_parallel() -> None:
+def test_page_faults_of_threads_run_in_parallel() -> None:
     seen = msgspec.structs.replace(SEEN, cores=8, system_ns=2 * SEEN.system_ns)
     assert saved(seen) == pytest.approx(2 / 8 * 4000.0 * PAGES)
 
 
-def test_pages_that_were_kept_were_needed() -> None:
+def test_kept_pages_are_not_saved() -> None:
     half = msgspec.structs.replace(SEEN, kept_pages=PAGES * STEPS // 2)
     assert saved(half) == pytest.approx(1000.0 * PAGES)
     assert not is_said(msgspec.structs.replace(SEEN, kept_pages=PAGES * STEPS))
 
 
-def test_one_step_that_is_handed_all_of_them_has_had_something_else_to_do() -> None:
+def test_pages_of_a_single_outlier_step_are_not_reported() -> None:
     """As after a fork, when all is copied that is written to."""
     assert not is_said(
         msgspec.structs.replace(SEEN, step_pages=(PAGES * STEPS, *(0,) * (STEPS - 1)))
@@ -93,7 +91,7 @@ def test_device_steps_and_in_place_writes_are_not_reported() -> None:
     assert not is_said(SEEN, name="cos_")
 
 
-def test_work_that_is_not_there_any_more_needs_no_pages() -> None:
+def test_removed_operators_need_no_pages() -> None:
     """One of two that made as much: half of the gain is left beside that."""
     step_model = on_a_cpu(SEEN)
     assert step_model.flow is not None

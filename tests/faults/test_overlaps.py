@@ -19,13 +19,13 @@ def faults(*findings: Finding) -> list[str]:
     return [one.fault for one in yielding(findings, YIELDS)]
 
 
-def test_at_the_same_line_the_specific_finding_stays() -> None:
+def test_specific_finding_replaces_general_one_at_the_same_line() -> None:
     specific, general = finding("specific", 8, "a:1"), finding("general", 9, "a:1")
     (kept,) = yielding([general, specific], YIELDS)
     assert kept.fault == "specific" and kept.also == ["general"]
 
 
-def test_at_other_lines_both_stay() -> None:
+def test_findings_at_different_lines_both_stay() -> None:
     assert faults(finding("general", 9, "a:2"), finding("specific", 8, "a:1")) == [
         "general",
         "specific",
@@ -41,7 +41,7 @@ def test_general_finding_keeps_other_lines_and_remaining_saving() -> None:
     assert general.saving_ns == Estimate(low=1.5, expected=6, high=15)
 
 
-def test_where_the_costliest_line_is_taken_little_is_left_at_the_others() -> None:
+def test_general_finding_without_its_costliest_line_is_small() -> None:
     both = [finding("general", 9, "a:1", "a:2"), finding("specific", 6, "a:1")]
     assert [one.fault for one in yielding(both, YIELDS)] == ["specific"]
 
@@ -54,7 +54,7 @@ def test_a_small_specific_finding_does_not_hide_a_large_general_one() -> None:
     assert specific.also == []
 
 
-def test_a_finding_that_took_one_in_may_yield_itself() -> None:
+def test_merged_finding_may_be_merged_again() -> None:
     yields = {"general": ("specific",), "specific": ("largest",)}
     findings = [
         finding("general", 4, "a:1"),
@@ -65,6 +65,6 @@ def test_a_finding_that_took_one_in_may_yield_itself() -> None:
     assert kept.fault == "largest"
 
 
-def test_faults_yield_to_faults_that_exist() -> None:
+def test_overlap_rules_name_existing_faults() -> None:
     known = {fault.id for fault in FAULTS}
     assert {name for fault in FAULTS for name in fault.yields_to} <= known

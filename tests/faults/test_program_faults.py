@@ -82,7 +82,7 @@ def two_calls(evidence: StepEvidence | None = None) -> StepModel:
     return step_of(scene.timeline(), [1, 1, 1, 1, 0], evidence)
 
 
-def test_a_forward_that_runs_again_costs_one_call() -> None:
+def test_repeated_forward_costs_one_call() -> None:
     evidence = StepEvidence(repeated=[RepeatedCall(call=CALL, first=FIRST, same=True)])
     found = sure(two_calls(evidence), "repeated-forward")
     assert found.saving_ns.expected == pytest.approx(100e3, rel=0.05)
@@ -90,7 +90,7 @@ def test_a_forward_that_runs_again_costs_one_call() -> None:
     assert finding(two_calls(), "repeated-forward") is None
 
 
-def test_a_graph_that_is_unused_costs_its_memory() -> None:
+def test_unused_graph_costs_its_memory() -> None:
     evidence = StepEvidence(unused_graphs=[UnusedGraph(call=CALL)])
     host = HostCounters(steps_ns=(250e3,), step_pages=(100,), fresh_page_ns=500.0)
     step = two_calls(evidence)
@@ -111,7 +111,7 @@ def chain_of_results(count: int, recorded: StepEvidence) -> StepModel:
     return step_of(scene.timeline(), [1] * (count + 1), recorded)
 
 
-def test_results_that_a_graph_holds_are_written_to_memory_that_no_cache_has() -> None:
+def test_results_held_by_a_graph_miss_the_cache() -> None:
     evidence = StepEvidence(unused_graphs=[UnusedGraph(call=FIRST)])
     few = sure(chain_of_results(2, evidence), "no-grad-missing")
     many = sure(chain_of_results(60, evidence), "no-grad-missing")
@@ -121,7 +121,7 @@ def test_results_that_a_graph_holds_are_written_to_memory_that_no_cache_has() ->
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_layer_with_inference_operator_makes_no_copies(training: bool) -> None:
+def test_layer_with_an_inference_operator_makes_no_copies(training: bool) -> None:
     scene = Scene(end=300)
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: Net_0")
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: TransformerEncoderLayer_0")
@@ -149,7 +149,7 @@ def backward(evidence: StepEvidence) -> StepModel:
     )
 
 
-def test_unused_gradients_cost_their_part_of_backward() -> None:
+def test_unused_gradients_cost_their_share_of_backward() -> None:
     unused = UnusedGradients(
         where=["train.py:3"], nodes=[0], edges=[1], total=2, parameters=2, unowned=False
     )
@@ -161,7 +161,7 @@ def test_unused_gradients_cost_their_part_of_backward() -> None:
     assert finding(backward(StepEvidence(unused_gradients=[other])), "unused-gradients") is None
 
 
-def test_a_second_backward_through_a_node_costs_the_second_time() -> None:
+def test_repeated_backward_costs_its_second_pass() -> None:
     scene = Scene(end=140)
     for start, end in ((0, 20), (20, 60), (60, 100), (100, 140)):
         scene.on_host(start, end, call=BIG)
@@ -184,7 +184,7 @@ def test_a_second_backward_through_a_node_costs_the_second_time() -> None:
     assert finding(step(), "repeated-backward") is None
 
 
-def test_samples_one_at_a_time_pay_the_host_each_time() -> None:
+def test_single_samples_pay_host_time_per_sample() -> None:
     single = SingleSamples(where=["serve.py:7"], samples=16)
 
     def step(evidence: StepEvidence) -> StepModel:
@@ -207,7 +207,7 @@ def test_a_recorded_backward_costs_its_nodes() -> None:
 
 
 @pytest.mark.parametrize(("kept", "pages"), [(0, 50), (100, 100)])
-def test_a_graph_that_is_never_dropped_costs_all_pages_that_stay(kept: int, pages: int) -> None:
+def test_retained_graph_costs_all_its_pages(kept: int, pages: int) -> None:
     step = backward(StepEvidence(kept_graphs=[KeptGraph(where=["train.py:3"], create=False)]))
     step.host_counters = HostCounters(
         steps_ns=(120e3,),
@@ -239,7 +239,7 @@ def test_copied_gradients_of_recorded_backward_are_saved() -> None:
     assert saved(create=True) > 140e3 > saved(create=False)
 
 
-def test_a_line_that_makes_the_same_tensor_costs_its_time() -> None:
+def test_rebuilt_tensor_costs_its_line_time() -> None:
     rebuilt = RebuiltTensor(where="train.py:1", names=["mask"], bytes=4e6, times=1)
     found = sure(two_calls(StepEvidence(rebuilt=[rebuilt])), "rebuilt-tensors")
     assert found.saving_ns.expected == pytest.approx(50e3, rel=0.05)
@@ -256,7 +256,7 @@ def test_padding_saves_its_share_of_token_operators() -> None:
     assert "81% of the tokens are padding" in found.change and found.kind == "mistake"
 
 
-def test_rows_of_unlike_lengths_in_a_batch_cut_to_the_longest_are_no_mistake() -> None:
+def test_padding_to_the_longest_row_of_a_batch_is_tuning() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
     padding = Padding(where=["train.py:1"], width=64, lengths=[63, 32, 32, 32])
@@ -264,13 +264,13 @@ def test_rows_of_unlike_lengths_in_a_batch_cut_to_the_longest_are_no_mistake() -
     assert found.kind == "tuning"
 
 
-def test_graphs_that_are_kept_cost_the_lines_that_keep_them() -> None:
+def test_kept_graphs_are_reported_at_the_line_that_keeps_them() -> None:
     growth = Growth(where=["train.py:1"], nodes_per_step=4)
     found = sure(two_calls(StepEvidence(growth=growth)), "growing-memory")
     assert found.saving_ns.expected == pytest.approx(25e3, rel=0.1)
 
 
-def test_steps_between_clearings_leave_one_of_them() -> None:
+def test_one_step_between_gradient_clearings_remains() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, call=BIG)
     scene.on_host(100, 200, call=BIG)
@@ -280,7 +280,7 @@ def test_steps_between_clearings_leave_one_of_them() -> None:
     assert found.saving_ns.expected == pytest.approx(75e3, rel=0.05)
 
 
-def test_settings_that_cost_time_are_named_at_their_line() -> None:
+def test_costly_settings_are_reported_at_their_line() -> None:
     settings = ProgramSettings(
         anomaly_lines=["train.py:1"], anomaly_set_at=["train.py:3"], fills_memory=True
     )
@@ -309,7 +309,7 @@ def test_anomaly_detection_that_costs_nothing_is_reported() -> None:
     assert found.saving_ns.expected == 0 and found.where == ["train.py:1"]
 
 
-def test_more_threads_than_cores_and_no_more() -> None:
+def test_threads_beyond_cores_are_reported() -> None:
     many = StepEvidence(settings=ProgramSettings(threads=16, cores=2, set_at=["train.py:3"]))
     assert sure(two_calls(many), "too-many-threads").where == ["train.py:3"]
     few = StepEvidence(settings=ProgramSettings(threads=2, cores=2))
@@ -328,7 +328,7 @@ def test_double_precision_takes_twice_the_bytes(dtype: str) -> None:
         assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
 
 
-def test_where_double_precision_enters_is_named_first() -> None:
+def test_float64_is_reported_where_it_enters() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(1000, dtype="float64"),)))
     evidence = StepEvidence(settings=ProgramSettings(doubles_made_at=["train.py:3"]))
@@ -345,7 +345,7 @@ def test_where_double_precision_enters_is_named_first() -> None:
         "numpy/lib/_npyio_impl.py(675): savez_compressed",
     ],
 )
-def test_files_written_in_the_step_are_seen_by_their_functions(function: str) -> None:
+def test_file_writes_are_recognised_by_their_functions(function: str) -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, function)
     scene.on_host(100, 200, call=BIG)
@@ -354,7 +354,7 @@ def test_files_written_in_the_step_are_seen_by_their_functions(function: str) ->
     assert found.saving_ns.expected > 80e3
 
 
-def test_copies_of_the_weights_in_the_step_are_seen() -> None:
+def test_copies_of_weights_in_the_step_are_found() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "copy.py(128): deepcopy")
     scene.on_host(20, 100, call=BIG)
@@ -364,7 +364,7 @@ def test_copies_of_the_weights_in_the_step_are_seen() -> None:
     assert found.saving_ns.expected == pytest.approx(99e3, rel=0.05)
 
 
-def test_an_archive_that_is_written_is_no_data_that_is_prepared() -> None:
+def test_writing_an_archive_is_not_data_preparation() -> None:
     def archive(around: str) -> StepModel:
         scene = Scene(end=200)
         scene.on_host(0, 100, HostKind.PYTHON, around)
@@ -377,14 +377,14 @@ def test_an_archive_that_is_written_is_no_data_that_is_prepared() -> None:
     assert sure(archive("lib/data.py(3): load"), "main-process-data")
 
 
-def test_a_read_is_no_file_written() -> None:
+def test_reading_a_file_is_not_writing() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "<built-in method read of _io.TextIOWrapper object>")
     scene.on_host(100, 200, call=BIG)
     assert finding(step_of(scene.timeline(), [2, 0]), "files-in-step") is None
 
 
-def test_opening_a_file_counts_at_the_writing_line() -> None:
+def test_file_opening_counts_at_the_writing_line() -> None:
     def opened(then: str) -> StepModel:
         scene = Scene(end=300)
         scene.on_host(0, 300, HostKind.PYTHON, "train.py(1): <module>")
@@ -420,7 +420,7 @@ def chain(*names: str) -> StepModel:
     return step_of(timeline, list(range(len(names))))
 
 
-def test_a_logarithm_of_a_softmax_is_one_operator() -> None:
+def test_log_of_softmax_is_one_operator() -> None:
     found = sure(chain("aten::_softmax", "aten::log", "aten::relu"), "softmax-log-apart")
     assert found.where == ["train.py:2", "train.py:1"]
     assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
@@ -428,7 +428,7 @@ def test_a_logarithm_of_a_softmax_is_one_operator() -> None:
     assert finding(apart, "softmax-log-apart") is None
 
 
-def test_a_product_of_one_hot_rows_is_a_lookup() -> None:
+def test_one_hot_matmul_is_a_lookup() -> None:
     found = sure(chain("aten::one_hot", "aten::_to_copy", "aten::mm"), "one-hot-products")
     assert found.saving_ns.expected > 0.8 * 150e3
     assert finding(chain("aten::relu", "aten::mm"), "one-hot-products") is None
@@ -469,14 +469,14 @@ def rounds(
     return step_of(scene.timeline(), [*lines, 2], phases=[*phases, Phase.OPTIMIZER])
 
 
-def test_a_loop_of_one_call_is_distinguished_from_layers() -> None:
+def test_loop_of_one_call_is_distinguished_from_layers() -> None:
     found = sure(rounds(16, optimizer=False), "looped-calls")
     assert found.where == ["train.py:1"] and "16 rounds" in found.change
     assert finding(rounds(16, layers=True, optimizer=False), "looped-calls") is None
     assert finding(rounds(4, optimizer=False), "looped-calls") is None
 
 
-def test_a_time_loop_over_two_modules_is_a_loop() -> None:
+def test_time_loop_over_two_modules_is_a_loop() -> None:
     scene = Scene(end=2000)
     scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): forward")
     lines = [0]
@@ -490,24 +490,24 @@ def test_a_time_loop_over_two_modules_is_a_loop() -> None:
     assert sure(step, "looped-calls").where == ["train.py:2"]
 
 
-def test_layers_of_generated_code_at_one_line_are_no_loop() -> None:
+def test_layers_of_generated_code_at_one_line_are_not_a_loop() -> None:
     generated = rounds(16, optimizer=False, inside="<eval_with_key>.50(4): forward")
     assert finding(generated, "looped-calls") is None
     assert finding(rounds(16, optimizer=False, inside="train.py(4): loop"), "looped-calls")
 
 
-def test_a_loop_over_parameters_goes_over_their_shapes() -> None:
+def test_loop_over_parameters_is_recognised_by_shapes() -> None:
     assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
     assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
 
 
-def test_six_parameters_are_a_loop_over_parameters_and_no_loop_of_calls() -> None:
+def test_loop_over_six_parameters_is_not_a_loop_of_calls() -> None:
     assert sure(rounds(6, shapes=6), "looped-parameters").where == ["train.py:1"]
     assert finding(rounds(5, shapes=5), "looped-parameters") is None
     assert finding(rounds(6, optimizer=False), "looped-calls") is None
 
 
-def test_a_parameter_of_one_element_is_one_too() -> None:
+def test_parameter_of_one_element_counts() -> None:
     scene = Scene(end=400)
     shapes = [(64, 64), (64,), (64, 64), (64,), (1, 64), (1,)]
     for at, shape in enumerate(shapes):
@@ -520,7 +520,7 @@ def test_a_parameter_of_one_element_is_one_too() -> None:
     assert sure(step, "looped-parameters").where == ["train.py:1"]
 
 
-def test_a_loop_over_parameters_is_one_pass_over_them() -> None:
+def test_fixed_loop_over_parameters_is_one_pass() -> None:
     """Two operators for each of 16 parameters; one for all does the work of one."""
     scene = Scene(end=16 * 200 + 100)
     shapes = [(1000, 1000 + at % 4) for at in range(16)]
@@ -557,7 +557,7 @@ def recurrence(chained: bool, name: str = "aten::mm") -> StepModel:
     return step_of(timeline, [1] * 16 + [0])
 
 
-def test_products_of_a_recurrence_stay_apart() -> None:
+def test_matmuls_of_a_recurrence_are_not_merged() -> None:
     apart = sure(recurrence(chained=False), "looped-calls").saving_ns.expected
     step = recurrence(chained=True)
     products = sum(op.ns for op in step.op_records if op.name == "aten::mm")
@@ -566,7 +566,7 @@ def test_products_of_a_recurrence_stay_apart() -> None:
     assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
 
 
-def test_a_recurrence_that_is_no_cell_is_not_computed_at_once() -> None:
+def test_recurrence_without_a_cell_is_not_computed_at_once() -> None:
     assert finding(recurrence(chained=True, name="aten::logsumexp"), "looped-calls") is None
     assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
 
@@ -589,13 +589,13 @@ def called_in_each_round(models: bool = False) -> StepModel:
     return step_of(scene.timeline(), source, source=places[0], called=places[1])
 
 
-def test_a_function_called_in_each_round_is_the_body_of_a_loop() -> None:
+def test_function_called_in_each_iteration_is_a_loop_body() -> None:
     found = sure(called_in_each_round(), "looped-calls")
     assert found.where == ["train.py:1", "train.py:2"]
     assert found.saving_ns.expected > 1400e3
 
 
-def test_what_a_loop_does_at_lines_without_operators_is_part_of_it() -> None:
+def test_loop_lines_without_operators_count() -> None:
     scene, lines = Scene(end=1700), []
     for at in range(0, 1600, 100):
         scene.on_host(at, at + 40, call=OpCall(name="aten::relu", args=(tensor(32, 32),)))
@@ -605,11 +605,11 @@ def test_what_a_loop_does_at_lines_without_operators_is_part_of_it() -> None:
     assert found.saving_ns.expected > 1500e3
 
 
-def test_a_whole_model_called_again_and_again_is_no_loop() -> None:
+def test_repeated_calls_of_a_whole_model_are_not_a_loop() -> None:
     assert finding(called_in_each_round(models=True), "looped-calls") is None
 
 
-def test_time_steps_inside_one_operator_are_no_loop_of_the_script() -> None:
+def test_time_steps_inside_one_operator_are_not_a_script_loop() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 900, HostKind.OP, "aten::gru")
     for at in range(16):
@@ -617,7 +617,7 @@ def test_time_steps_inside_one_operator_are_no_loop_of_the_script() -> None:
     assert finding(step_of(scene.timeline(), [0] * 17), "looped-calls") is None
 
 
-def test_rounds_that_call_a_model_and_read_its_result_are_no_loop() -> None:
+def test_rollout_iterations_are_not_a_loop_of_calls() -> None:
     def rounds_of(reads: bool) -> StepModel:
         scene = Scene(end=2000)
         product = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
@@ -633,11 +633,11 @@ def test_rounds_that_call_a_model_and_read_its_result_are_no_loop() -> None:
     assert finding(rounds_of(reads=False), "looped-calls")
 
 
-def test_weights_of_layers_at_one_line_are_no_loop_over_parameters() -> None:
+def test_layer_weights_at_one_line_are_not_a_loop_over_parameters() -> None:
     assert finding(rounds(16, shapes=4, products=True), "looped-parameters") is None
 
 
-def test_checks_of_distributions_are_seen_in_their_frames() -> None:
+def test_distribution_checks_are_recognised_by_their_frames() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "torch/distributions/constraints.py(400): check")
     scene.on_host(10, 100, call=BIG)
@@ -663,7 +663,7 @@ def test_recompilation_names_lines_and_compiler_reasons() -> None:
     assert "graph break at train.py:3: Unsupported Tensor.item() call" in found.evidence
 
 
-def test_the_limit_of_recompilations_is_a_finding_without_any_compilation() -> None:
+def test_recompilation_limit_is_reported_without_a_compilation() -> None:
     step = two_calls()
     again = (CompiledAgain(where="train.py:2", times=8),)
     step.host_counters = HostCounters(
@@ -701,7 +701,7 @@ def test_values_read_one_by_one_are_host_metrics() -> None:
         ("<built-in method cpu of Tensor object>", False),
     ],
 )
-def test_values_are_read_of_tensors_not_of_numpys_arrays(function: str, counts: bool) -> None:
+def test_values_read_from_numpy_arrays_are_not_host_metrics(function: str, counts: bool) -> None:
     scene = Scene(end=500)
     for at in range(10):
         scene.on_host(40 * at, 40 * at + 40, HostKind.PYTHON, function)
@@ -720,7 +720,7 @@ def test_python_between_reads_belongs_to_metrics() -> None:
     assert found.saving_ns.high == pytest.approx(400e3, rel=0.1)
 
 
-def test_a_model_at_a_line_that_reads_its_losses_is_no_metric() -> None:
+def test_model_call_at_a_line_that_reads_its_loss_is_not_a_metric() -> None:
     scene = Scene(end=800)
     for start in range(0, 800, 200):
         scene.on_host(start, start + 180, HostKind.PYTHON, "nn.Module: Net_0")
@@ -740,7 +740,7 @@ def test_a_model_at_a_line_that_reads_its_losses_is_no_metric() -> None:
         ("json/__init__.py(299): loads", "main-process-data"),
     ],
 )
-def test_libraries_for_metrics_and_data_are_seen_by_their_functions(
+def test_metric_and_data_libraries_are_recognised_by_their_functions(
     function: str, fault: str
 ) -> None:
     scene = Scene(end=200)
@@ -757,7 +757,7 @@ def test_libraries_for_metrics_and_data_are_seen_by_their_functions(
     assert finding(step_of(loading.timeline(), [2, 2, 0]), fault) is None
 
 
-def test_convolutions_of_fixed_shapes_without_a_benchmark() -> None:
+def test_fixed_shape_convolutions_without_cudnn_benchmark_are_reported() -> None:
     scene = Scene(end=100)
     launch = scene.on_host(0, 10, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(10, 100, launch=launch)

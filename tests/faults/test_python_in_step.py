@@ -64,7 +64,7 @@ def step(
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_saving_is_the_scripts_own_python(on_device: bool) -> None:
+def test_saving_is_user_python_time(on_device: bool) -> None:
     found = sure(step(on_device=on_device), NAME)
     assert found.where[0] == LINES[COUNT]
     assert found.saving_ns.expected == pytest.approx(800e3, rel=0.02)
@@ -82,11 +82,13 @@ def test_saving_is_the_scripts_own_python(on_device: bool) -> None:
         "<built-in function collect>",
     ],
 )
-def test_model_torch_and_collector_are_not_the_scripts_own(function: str, on_device: bool) -> None:
+def test_model_torch_and_garbage_collection_are_not_user_python(
+    function: str, on_device: bool
+) -> None:
     assert finding(step(function, on_device=on_device), NAME) is None
 
 
-def test_a_clean_step_that_was_longer_for_something_else_has_no_more_python() -> None:
+def test_longer_clean_step_has_no_more_user_python() -> None:
     profiled = step()
     wall = 3 * profiled.wall_ns
     attribution = attribute_step(profiled.timeline, MACHINE, wall_ns=wall)
@@ -110,14 +112,14 @@ def test_busy_device_hides_user_python() -> None:
     assert found is None or found.saving_ns.expected < 0.05 * step_model.wall_ns
 
 
-def test_graph_keeps_the_scripts_own_python() -> None:
+def test_cuda_graph_keeps_user_python() -> None:
     """Of 1,000 us the model's host has 200, and a tenth of those is left."""
     found = sure(step(on_device=True), "eager-launches")
     assert found.saving_ns.high < 200e3
     assert found.saving_ns.expected == pytest.approx(180e3, rel=0.15)
 
 
-def test_compiled_launches_keep_the_scripts_own_python() -> None:
+def test_compiled_launches_keep_user_python() -> None:
     step_model = step(on_device=True)
     stays = compiled_host_ns(step_model, [], launch_ns=1000.0)
     assert stays[0] >= 800e3
@@ -132,7 +134,7 @@ def test_saving_with_graph_is_not_counted_twice() -> None:
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_librarys_loop_around_the_model_is_not_the_scripts(on_device: bool) -> None:
+def test_library_loop_around_the_model_is_not_user_python(on_device: bool) -> None:
     """Operators take 190 us at the same line, and the library 170 beside them."""
     step_model = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
     assert finding(step_model, NAME) is None

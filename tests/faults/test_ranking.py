@@ -41,11 +41,11 @@ def order(*findings: Finding, run: RunParts | None = None, **before: list[str]) 
     return [one.fault for one in ranked(findings, wall_ns=100.0, run=run, before=before)]
 
 
-def test_a_measured_mistake_comes_before_tuning_that_may_save_more() -> None:
+def test_measured_mistake_is_ranked_before_larger_tuning() -> None:
     assert order(finding("fuse", 30), finding("sync", 5, kind="mistake")) == ["sync", "fuse"]
 
 
-def test_a_mistake_that_costs_next_to_nothing_does_not() -> None:
+def test_negligible_mistake_is_ranked_by_saving() -> None:
     assert order(finding("fuse", 30), finding("sync", 1.2, kind="mistake")) == ["fuse", "sync"]
 
 
@@ -61,7 +61,7 @@ def test_larger_batch_is_first_only_without_other_findings() -> None:
     assert order(batch, finding("fuse", 0.2)) == ["batch", "fuse"]
 
 
-def test_a_larger_batch_is_not_first_when_a_mistake_was_found() -> None:
+def test_larger_batch_is_not_first_if_a_mistake_was_found() -> None:
     batch = finding("batch", 60, relative_to="samples")
     assert order(batch, finding("sync", 0.4, kind="mistake")) == ["sync", "batch"]
     assert order(batch, finding("sync", 0.01, kind="mistake")) == ["batch", "sync"]
@@ -83,7 +83,7 @@ def test_saving_that_may_be_zero_is_ranked_by_expected_value() -> None:
     assert rows[1].remark == ""
 
 
-def test_the_run_and_the_step_are_compared_by_what_continues_as_long_as_the_run_does() -> None:
+def test_savings_of_run_and_step_are_compared_over_the_whole_run() -> None:
     parts = [("import", 500.0), ("eval", 300.0), ("train", 200.0)]
     run = RunParts(
         wall_ns=1000.0,

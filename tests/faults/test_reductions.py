@@ -20,7 +20,7 @@ from tests.ops.builders import call, t
         ("sum", True),
     ],
 )
-def test_statistics_over_rows_are_known_by_their_operator(name: str, expected: bool) -> None:
+def test_row_statistics_are_recognised_by_operator(name: str, expected: bool) -> None:
     assert reduces_over_rows(f"aten::{name}", None) is expected
 
 
@@ -34,7 +34,7 @@ def test_statistics_over_rows_are_known_by_their_operator(name: str, expected: b
         ((1_000_000,), None, True),
     ],
 )
-def test_sums_over_rows_or_over_everything(
+def test_row_sums_are_distinguished_from_full_sums(
     shape: tuple[int, ...], over: tuple[int, ...] | None, expected: bool
 ) -> None:
     operator = call("sum", t(*shape), over, False)

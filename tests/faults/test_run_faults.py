@@ -46,11 +46,11 @@ def test_evaluation_as_long_as_training_is_found_at_its_line() -> None:
     assert "4 times in 100 training steps" in found.evidence
 
 
-def test_evaluation_of_a_fifth_is_usual() -> None:
+def test_evaluation_of_a_fifth_of_the_run_is_not_reported() -> None:
     assert detect(evaluation_dominates, train=TRAIN, eval=part("eval", 250)) is None
 
 
-def test_evaluation_with_gradients_is_found_unless_the_step_s_evidence_shows_it() -> None:
+def test_evaluation_with_gradients_is_found_unless_step_evidence_shows_it() -> None:
     evaluated = part("eval", 400, 4, recorded_ns=200e6, details={"a.py:7": 400e6})
     found = detect(recorded_evaluation, train=TRAIN, eval=evaluated)
     assert found is not None and found.of_run_ns is not None
@@ -60,16 +60,16 @@ def test_evaluation_with_gradients_is_found_unless_the_step_s_evidence_shows_it(
     assert detect(recorded_evaluation, 1, train=TRAIN, eval=evaluated) is None
 
 
-def test_inference_has_no_evaluation_that_dominates() -> None:
+def test_inference_run_has_no_evaluation_finding() -> None:
     assert detect(evaluation_dominates, eval=part("eval", 1000)) is None
 
 
-def test_a_step_of_which_no_run_is_known_has_none_of_these() -> None:
+def test_unknown_run_has_no_run_findings() -> None:
     for fault in (evaluation_dominates, checkpoint_dominates, workers_restarted):
         assert fault.detect(Step(run=None)) is None
 
 
-def test_checkpoints_of_a_tenth_of_the_training_are_too_many() -> None:
+def test_checkpoints_of_a_tenth_of_training_are_reported() -> None:
     found = detect(checkpoint_dominates, train=TRAIN, checkpoint=part("checkpoint", 100, 50))
     assert found is not None and found.of_run_ns is not None
     assert found.of_run_ns.expected == pytest.approx(90e6)
@@ -77,7 +77,7 @@ def test_checkpoints_of_a_tenth_of_the_training_are_too_many() -> None:
     assert detect(checkpoint_dominates, train=TRAIN, checkpoint=part("checkpoint", 20, 1)) is None
 
 
-def test_workers_that_start_again_cost_what_came_after_the_first_start() -> None:
+def test_restarted_workers_cost_all_but_the_first_start() -> None:
     start = part("data_start", 400, 4, repeated_ns=300e6, details={"t.py:5": 400e6})
     found = detect(workers_restarted, train=TRAIN, data_start=start)
     assert found is not None and found.of_run_ns is not None

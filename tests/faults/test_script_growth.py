@@ -43,7 +43,7 @@ def twice(step_model: StepModel) -> Estimate:
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_loop_of_the_scripts_own_grows_with_the_batch(on_device: bool) -> None:
+def test_user_loop_grows_with_the_batch(on_device: bool) -> None:
     looping = step("train.py(5): augment", calls=60, on_device=on_device)
     found = twice(looping)
     assert found.low < 1.1
@@ -68,21 +68,21 @@ def test_unlooped_user_python_has_uncertain_growth(on_device: bool) -> None:
     ["nn.Module: Net_0", "torch/_tensor.py(570): backward", "env/torch/optim/adam.py(9): f"],
 )
 @pytest.mark.parametrize("on_device", [False, True])
-def test_python_of_the_model_and_of_torch_is_paid_once(around: str, on_device: bool) -> None:
+def test_python_of_model_and_torch_does_not_grow(around: str, on_device: bool) -> None:
     flat = step(around, on_device=on_device)
     assert twice(flat).expected < 1.25
     assert "does not loop over samples" not in sure(flat, "batch-too-small").assumes
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_loader_makes_every_sample(on_device: bool) -> None:
+def test_loader_time_grows_with_the_batch(on_device: bool) -> None:
     """However few functions are seen to be called meanwhile: there may be one for all of them."""
     loading = step("data.py(5): __getitem__", calls=2, on_device=on_device, loaded=True)
     assert twice(loading).expected >= 1.75
     assert finding(loading, "batch-too-small") is None
 
 
-def test_torch_makes_more_batches_in_more_time() -> None:
+def test_torch_data_preparation_grows_with_the_batch() -> None:
     assert twice(step("torch/utils/data/dataloader.py(9): collate", calls=60)).expected >= 1.75
 
 
@@ -107,14 +107,14 @@ def rollout(calls: int, *, trained: int) -> Timeline:
     )
 
 
-def test_samples_that_are_calls_are_no_batch() -> None:
+def test_one_call_per_sample_is_not_a_batch() -> None:
     step_model = step_model_of(rollout(65, trained=1))
     assert finding(step_model, "batch-too-small") is None
     assert batches(step_model) == []
 
 
 @pytest.mark.parametrize("learns", [False, True])
-def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -> None:
+def test_dependent_calls_are_not_a_batch(learns: bool) -> None:
     """As actions are, all before one backward; a loss that is read after each backward is none."""
     scene = Scene(end=20 * 64 + 20)
     operators, backward = [], []
@@ -142,13 +142,13 @@ def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -
         rollout(4, trained=1),
     ],
 )
-def test_calls_that_are_trained_or_few_leave_the_batch_a_batch(timeline: Timeline) -> None:
+def test_few_or_trained_calls_do_not_hide_the_batch(timeline: Timeline) -> None:
     step_model = step_model_of(timeline)
     assert finding(step_model, "batch-too-small") is not None
     assert len(batches(step_model)) == 2
 
 
-def test_operators_that_make_samples_are_called_for_each() -> None:
+def test_sample_operators_are_called_per_sample() -> None:
     """Eight of the ten operators, as small as the others, are a loader's."""
     scene = Scene(end=200)
     scene.on_host(0, 160, HostKind.DATA, "enumerate(DataLoader)#__next__")

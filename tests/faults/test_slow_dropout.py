@@ -22,7 +22,7 @@ def scene(*, on_device: bool = False) -> Scene:
     return made
 
 
-def test_time_of_drawing_words_remains() -> None:
+def test_time_of_random_words_remains() -> None:
     step_model = step_model_of(scene().timeline())
     drawn = sum(work.ns for work in step_model.op_records if "bernoulli" in work.name)
     guess = sure(step_model, "slow-dropout")
@@ -37,7 +37,7 @@ def test_time_of_drawing_words_remains() -> None:
     assert step_model.saving(found.expected) == pytest.approx(drawn - 50 * US - asking - more)
 
 
-def test_a_gpu_draws_all_of_them_at_once() -> None:
+def test_gpu_dropout_is_not_reported() -> None:
     assert finding(step_model_of(scene(on_device=True).timeline()), "slow-dropout") is None
 
 

@@ -31,7 +31,7 @@ def scene(*, cast: bool = True) -> Scene:
     return made
 
 
-def test_without_units_for_them_float32_is_faster() -> None:
+def test_float32_is_faster_without_16_bit_units() -> None:
     found = sure(step_model_of(scene().timeline(), machine(52e9)), "slow-sixteen-bits")
     # A fifth of the product is left, and no cast, nor asking for one.
     assert found.saving_ns.expected == pytest.approx((0.8 * 41_300 + 1_000) * US, rel=0.01)
@@ -53,13 +53,13 @@ def test_float32_is_benchmarked_if_possible() -> None:
 
 
 @pytest.mark.parametrize("bfloat16", [1600e9, 230e9])
-def test_with_units_for_them_it_is_not(bfloat16: float) -> None:
+def test_sixteen_bits_are_not_reported_with_16_bit_units(bfloat16: float) -> None:
     assert (
         finding(step_model_of(scene().timeline(), machine(bfloat16)), "slow-sixteen-bits") is None
     )
 
 
-def test_what_was_measured_in_sixteen_bits_is_no_roof_where_float32_is_faster() -> None:
+def test_slow_16_bit_rate_is_not_the_roof() -> None:
     assert machine(52e9).reach("matmul.bfloat16") == 260e9
     assert machine(1600e9).reach("matmul.bfloat16") == 1600e9
     assert machine(52e9).reach("matmul.float16") is None

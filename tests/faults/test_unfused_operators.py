@@ -44,7 +44,7 @@ def step(
     return step_model_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
 
 
-def test_of_the_hosts_time_an_operator_has_its_own() -> None:
+def test_operator_has_its_own_host_time() -> None:
     operators = _Operators.of(step("mm", "cos", "mm"))
     # The first has no Python before it that was seen.
     assert operators.own_ns[1:] == pytest.approx([20 * US] * 2)
@@ -57,7 +57,7 @@ def test_time_after_last_launch_belongs_to_operator() -> None:
 
 
 @pytest.mark.parametrize("operator_us", [10.0, 40.0])
-def test_a_compiled_kernel_slows_down_as_the_steps_own_operators_do(operator_us: float) -> None:
+def test_compiled_kernel_slows_down_like_observed_operators(operator_us: float) -> None:
     step_model = step("mm", "cos", "sin", "mm", operator_us=operator_us)
     overheads = step_model.machine.overheads
     assert overheads.eager_op_ns is not None
@@ -67,7 +67,7 @@ def test_a_compiled_kernel_slows_down_as_the_steps_own_operators_do(operator_us:
     assert best <= expected < worst
 
 
-def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
+def test_training_step_launches_training_kernels() -> None:
     forward = step("mm", "cos", "sin", "mm", operator_us=16.0)
     overheads = msgspec.structs.replace(
         forward.machine.overheads, compiled_kernel_ns=10_000, trained_kernel_ns=17_000
@@ -81,7 +81,7 @@ def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
     assert best < expected < worst
 
 
-def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
+def test_unfusible_operators_keep_their_calls() -> None:
     step_model = step("mm", "cos", "sin", "cos", "mm")
     detection = unfused_operators.detect(step_model)
     assert detection is not None
@@ -93,7 +93,7 @@ def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -
     assert last == pytest.approx(20 * US)
 
 
-def test_a_chain_counts_those_of_its_reductions() -> None:
+def test_chain_counts_kernels_of_its_reductions() -> None:
     step_model = step("mm", "cos", "sum", "mm")
     assert step_model.flow is not None
     (chain,) = [one for one in chains_of(step_model, step_model.flow) if len(one.op_records) > 1]
@@ -114,7 +114,7 @@ def in_a_layer(step_model: StepModel, first: int, last: int) -> StepModel:
     return step_model_of(msgspec.structs.replace(timeline, names=names, host=host))
 
 
-def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
+def test_recurrent_layer_is_unchanged_and_breaks_the_graph() -> None:
     plain = step("cos", "cos", "sin", "cos", "sin", "mm")
     # Rows two by two: an operator and its launch. The layer is the third, around the fourth.
     layered = in_a_layer(plain, 4, 8)
@@ -164,7 +164,7 @@ def test_operators_outside_the_model_are_not_compiled() -> None:
     assert host[5:] == pytest.approx(placed.launches.host_ns[5:])
 
 
-def test_where_no_model_is_seen_all_may_be_compiled() -> None:
+def test_all_operators_may_be_compiled_without_a_known_model() -> None:
     step_model = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
     assert not graph_break_rows(step_model).op_records
 
@@ -199,7 +199,7 @@ def fused(*names: str) -> float:
     return sum(detection.expected.op_ns.values()) / US
 
 
-def test_functions_take_their_time_where_rows_are_waited_for() -> None:
+def test_transcendental_functions_cost_time_in_row_reductions() -> None:
     """72 FLOPs for each of 64 Mi numbers at 50 TFLOP/s: as long as 483 MB of memory's traffic."""
     gelu = 72 * ELEMENTS / 5e13 * 1e6
     simple = fused("sin", "cos")
@@ -210,14 +210,14 @@ def test_functions_take_their_time_where_rows_are_waited_for() -> None:
     assert fused("gelu", "native_layer_norm") == pytest.approx(by_rows + gelu)
 
 
-def test_a_tangent_is_quicker_than_an_error_function() -> None:
+def test_tanh_gelu_is_faster_than_erf_gelu() -> None:
     (gelu,) = step_model_of(chain(("gelu", (at(1),), 2))).op_records
     plain, quick = (OpCall(name="aten::gelu", args=(at(1), kind)) for kind in ("none", "tanh"))
     assert function_flops(gelu, plain) == 72 * ELEMENTS
     assert function_flops(gelu, quick) == 47 * ELEMENTS
 
 
-def test_at_worst_a_norms_weights_get_their_gradients_from_memory() -> None:
+def test_worst_case_reads_norm_gradients_from_memory() -> None:
     """In float32, written and read: 537 MB at 5 TB/s."""
     step_model = handed_on("sin", "native_layer_norm_backward")
     assert step_model.flow is not None

@@ -50,7 +50,7 @@ def dtype_of(one: OpBenchmark) -> str:
     return first.dtype
 
 
-def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
+def test_tf32_convolution_is_compared_with_bfloat16() -> None:
     step_model = convolving()
     float32_activations.detect(step_model)
     assert asked(step_model) == {("float32", True), ("bfloat16", False)}
@@ -65,14 +65,14 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "loose"), [("float32", True), ("bfloat16", False)])
-def test_layouts_are_timed_on_the_units_of_the_step(dtype: str, loose: bool) -> None:
+def test_layouts_are_benchmarked_at_the_precision_of_the_step(dtype: str, loose: bool) -> None:
     turned = convolving(dtype)
     layout_copies.detect(turned)
     assert len(turned.timings.requested) == 2
     assert asked(turned) == {(dtype, loose)}
 
 
-def test_products_off_the_matrix_units_are_timed_off_them() -> None:
+def test_matmuls_outside_matrix_units_are_benchmarked_there() -> None:
     product = OpCall(
         name="aten::mm",
         args=(Tensor(shape=(4096, 4096), dtype="float32"),) * 2,

@@ -26,7 +26,7 @@ def test_waiting_for_loader_costs_device_idle_time() -> None:
     assert step_model.saving(detection.high) == pytest.approx(250e3 * 0.99, rel=0.05)
 
 
-def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
+def test_batch_rate_is_limited_by_worker_count() -> None:
     scene = Scene(end=1100)
     scene.on_host(0, 1000, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
     launch = scene.on_host(1005, 1010, HostKind.LAUNCH, "cudaLaunchKernel")
@@ -57,7 +57,7 @@ def data_on_a_cpu(
     return step_model_of(scene.timeline(), host_counters=seen)
 
 
-def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
+def test_cpu_workers_take_cores_from_the_step() -> None:
     busy = sure(data_on_a_cpu(500, ran=1.0, ours=1.375, cores=2), "waiting-for-data")
     # 300 us on two cores and 500 on one are 1100 of work for two, 550 us of the 800; but the thread
     # that shares its core has half of it, and the other waits: 600.
@@ -81,7 +81,7 @@ def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
 
 
 @pytest.mark.parametrize("others", [0.5, 1.0])
-def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -> None:
+def test_only_cheaper_samples_help_if_workers_use_all_cores(others: float) -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
@@ -116,7 +116,7 @@ def test_more_workers_are_advised_while_a_core_is_idle(
     assert detection is not None and said in detection.change
 
 
-def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:
+def test_line_is_that_of_the_outermost_loader() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 600, HostKind.DATA, "enumerate(Prepared)")
     scene.on_host(50, 550, HostKind.PYTHON, "fetch")

@@ -42,7 +42,7 @@ def factors(step_model: StepModel) -> list[float]:
     return [row.wall_ns.expected / step_model.wall_ns for row in batches(step_model)]
 
 
-def test_batch_of_square_products_is_not_a_weight() -> None:
+def test_batch_of_square_matmuls_is_not_a_weight() -> None:
     """1.1 TFLOP at 1 PFLOP/s each: twice the rows take twice as long."""
     timeline = chain(
         ("mm", (at(1), at(101)), 2),
@@ -72,7 +72,7 @@ def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
     assert finding(step_model, "batch-too-small") is None
 
 
-def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
+def test_broadcast_bias_grows_with_the_rows() -> None:
     """A product on a CPU adds to a copy of its bias: 8192 times as large as that."""
     bias = at(102, SIDE)
     spread = Tensor(shape=(SIDE, SIDE), dtype=HALF, strides=(0, 1), storage=102)
@@ -90,7 +90,7 @@ def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
     assert not fixed & set(flow.makes[flow.order[0]])
 
 
-def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
+def test_accumulated_gradients_do_not_grow_with_the_batch() -> None:
     """Two products of gradients, each added to what the optimizer reads in the end."""
     timeline = chain(
         ("mm", (at(1), at(2)), 3),
@@ -113,7 +113,7 @@ def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
             assert flow.given[index][0] not in fixed
 
 
-def test_images_that_come_from_the_host_are_no_weights() -> None:
+def test_images_from_the_host_are_not_weights() -> None:
     images = at(2, 64, 256, 56, 56)
     tail = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     timeline = chain(
@@ -124,7 +124,7 @@ def test_images_that_come_from_the_host_are_no_weights() -> None:
     assert weights(timeline) == {101}
 
 
-def test_the_input_of_an_addition_to_a_product_is_no_weight() -> None:
+def test_addmm_input_is_not_a_weight() -> None:
     bias, rows = at(103, SIDE), at(1)
     timeline = chain(("addmm", (bias, rows, at(101)), 2), each_us=1100.0)
     assert weights(timeline) == {103, 101}
@@ -140,7 +140,7 @@ def test_cast_of_weight_counts_as_weight() -> None:
     assert weights(timeline) == {101}
 
 
-def test_a_weight_that_is_cast_in_every_step_is_informed_of_and_the_batch_is_not() -> None:
+def test_weight_cast_in_every_step_is_recognised() -> None:
     """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
@@ -154,7 +154,7 @@ def test_a_weight_that_is_cast_in_every_step_is_informed_of_and_the_batch_is_not
     assert repeated_casts.detect(step_model_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
 
 
-def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
+def test_batch_cast_in_training_is_not_a_weight() -> None:
     timeline = chain(
         ("copy_", (at(2), at(1, dtype="float32")), 2),
         ("mm", (at(2), at(101)), 3),
@@ -163,7 +163,7 @@ def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
     assert repeated_casts.detect(step_model_of(in_training(timeline, 1))) is None
 
 
-def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:
+def test_embedding_table_is_a_weight_in_both_uses() -> None:
     words, table = at(1, 4096, dtype="int64"), at(101, 32000, 1024)
     hidden = at(2, 4096, 1024)
     timeline = chain(
@@ -174,7 +174,7 @@ def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:
     assert weights(timeline) == {101, 102, 103}
 
 
-def test_features_that_are_multiplied_with_themselves_are_samples() -> None:
+def test_features_multiplied_with_themselves_are_samples() -> None:
     timeline = chain(
         ("mul", (at(1),), 2),
         ("copy_", (at(3), at(1)), 3),
@@ -183,7 +183,7 @@ def test_features_that_are_multiplied_with_themselves_are_samples() -> None:
     assert weights(timeline) == set()
 
 
-def test_both_sides_of_attention_hold_samples_and_one_matrix_for_all_is_a_weight() -> None:
+def test_attention_operands_are_samples_and_a_shared_matrix_is_a_weight() -> None:
     q, k = at(1, 64, 512, 64), at(2, 64, 64, 512)
     assert weights(chain(("bmm", (q, k), 3))) == set()
     shared = Tensor(shape=(64, 64, 512), dtype=HALF, strides=(0, 512, 1), storage=101)
@@ -199,7 +199,7 @@ def in_training(timeline: Timeline, optimizer: int) -> Timeline:
     )
 
 
-def test_weights_in_training_are_updated_and_frozen_ones() -> None:
+def test_updated_and_frozen_weights_are_recognised() -> None:
     """The second weight is updated; the first one is not, as under an adapter."""
     timeline = chain(
         ("mm", (at(1), at(101)), 2),
@@ -210,13 +210,13 @@ def test_weights_in_training_are_updated_and_frozen_ones() -> None:
     assert weights(in_training(timeline, 1)) == {101, 102}
 
 
-def test_a_weight_that_is_multiplied_from_the_left_leaves_the_batch_alone() -> None:
+def test_left_multiplied_weight_is_recognised() -> None:
     timeline = chain(("mm", (at(101), at(1)), 2), ("add_", (at(101), at(2)), 101))
     assert weights(in_training(timeline, 1)) == {101}
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(trained: bool) -> None:
+def test_zeros_of_an_embedding_gradient_do_not_grow_with_the_batch(trained: bool) -> None:
     """They do where no optimizer reads what was made of them: then it may be anything."""
     table, gradient, rows = at(1), at(2), at(3, 64, 32)
     scene = Scene(end=300)
