@@ -67,7 +67,7 @@ def test_every_fix_has_unique_name_and_change() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"foreach": False, "fused": False}])
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
-def test_optimizers_are_fused(name: str, options: dict[str, Any]) -> None:
+def test_fused_optimizer_is_switched(name: str, options: dict[str, Any]) -> None:
     optimizer = getattr(torch.optim, name)(mlp().parameters(), lr=0.1, **options)
     before = dict(optimizer.param_groups[0])
     with applied(named("fused"), optimizers=[optimizer]):
@@ -77,7 +77,7 @@ def test_optimizers_are_fused(name: str, options: dict[str, Any]) -> None:
     assert changes_made == {f"fused {name}": 1}
 
 
-def test_parameters_that_cannot_be_fused_are_left() -> None:
+def test_parameters_that_cannot_be_fused_are_skipped() -> None:
     weight = torch.zeros(2, dtype=torch.complex64, requires_grad=True)
     optimizer = torch.optim.SGD([weight])
     with applied(named("fused"), optimizers=[optimizer]):
@@ -85,7 +85,7 @@ def test_parameters_that_cannot_be_fused_are_left() -> None:
     assert not changes_made
 
 
-def test_gradients_are_dropped() -> None:
+def test_gradients_are_set_to_none() -> None:
     net = mlp()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with applied(named("set-to-none")):
@@ -104,7 +104,7 @@ def test_matmul_precision_is_switched_on_and_off() -> None:
 
 
 @pytest.mark.parametrize(("layers", "kind"), [("convolutions", "conv"), ("recurrent", "rnn")])
-def test_cudnn_in_tf32_where_a_script_has_switched_it_off(layers: str, kind: str) -> None:
+def test_cudnn_tf32_is_enabled_if_the_script_disabled_it(layers: str, kind: str) -> None:
     setting = getattr(torch.backends.cudnn, kind)
     before = setting.fp32_precision
     try:
@@ -117,7 +117,7 @@ def test_cudnn_in_tf32_where_a_script_has_switched_it_off(layers: str, kind: str
         setting.fp32_precision = before
 
 
-def test_autocast_covers_forward_and_loss_and_not_backward() -> None:
+def test_autocast_covers_forward_and_loss_but_not_backward() -> None:
     net = mlp()
     with applied(named("autocast")):
         out = net(torch.ones(2, 4))
@@ -130,7 +130,7 @@ def test_autocast_covers_forward_and_loss_and_not_backward() -> None:
         assert not torch.is_autocast_enabled("cpu")
 
 
-def test_a_script_that_autocasts_itself_is_left_alone() -> None:
+def test_script_with_its_own_autocast_is_unchanged() -> None:
     net = mlp()
     with applied(named("autocast")):
         with torch.autocast("cpu", torch.float16):
@@ -151,7 +151,7 @@ def test_autocast_of_script_is_switched_off() -> None:
         assert net(given).dtype == torch.bfloat16
 
 
-def test_the_outermost_module_is_compiled_in_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outermost_module_is_compiled_in_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
     net = mlp()
     made: list[Any] = []
 
@@ -199,7 +199,7 @@ class Decoder(torch.nn.Module):  # type: ignore[misc]
         ("compile:reduce-overhead", Cache(is_compileable=False), True, True),
     ],
 )
-def test_a_cache_that_grows_is_not_left_to_graphs(
+def test_model_with_a_growing_cache_is_compiled_without_graphs(
     name: str, cache: Any, grad: bool, is_made: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = Decoder()
@@ -220,7 +220,7 @@ def test_a_cache_that_grows_is_not_left_to_graphs(
     assert any("overwrites the cache that Decoder" in word for word in changes_made) is not is_made
 
 
-def test_channels_last_for_images_and_convolutions() -> None:
+def test_channels_last_applies_to_images_and_convolutions() -> None:
     seen: list[bool] = []
 
     class Net(torch.nn.Module):  # type: ignore[misc]
@@ -264,7 +264,7 @@ def test_loaders_get_workers() -> None:
     assert changes_made == {"workers for a DataLoader": 2}
 
 
-def test_a_model_with_a_switch_takes_fused_attention() -> None:
+def test_model_with_an_attention_option_uses_sdpa() -> None:
     net = mlp()
     net.config = SimpleNamespace(_attn_implementation="eager")
     with applied(named("sdpa")):
@@ -289,7 +289,7 @@ def test_no_mask_is_built_without_padding(monkeypatch: pytest.MonkeyPatch) -> No
     assert masking.is_tracing is before
 
 
-def test_multihead_attention_keeps_no_weights() -> None:
+def test_multihead_attention_does_not_return_weights() -> None:
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.randn(2, 4, 8)
     wanted, weights = attention(x, x, x)
@@ -311,7 +311,7 @@ class Block(torch.nn.Module):  # type: ignore[misc]
         return self.linear(x).relu()
 
 
-def test_blocks_run_again_in_backward() -> None:
+def test_checkpointed_blocks_are_recomputed_in_backward() -> None:
     net = torch.nn.Sequential(*(Block() for _ in range(3)))
     with applied(CHECKPOINTS):
         net(torch.ones(2, 4)).sum().backward()
@@ -320,7 +320,7 @@ def test_blocks_run_again_in_backward() -> None:
     assert [block.calls for block in net] == [3, 3, 3]
 
 
-def test_checkpoints_are_taken_off() -> None:
+def test_checkpointing_is_switched_off() -> None:
     import torch.utils.checkpoint as checkpointing
 
     block = Block()
@@ -331,7 +331,7 @@ def test_checkpoints_are_taken_off() -> None:
     assert changes_made == {"a checkpoint taken off": 1}
 
 
-def test_graphs_leave_a_program_without_a_device_alone() -> None:
+def test_cuda_graphs_do_not_change_a_cpu_program() -> None:
     net = mlp()
     plain = net(torch.ones(2, 4))
     with applied(named("cuda-graphs"), net):
@@ -350,7 +350,7 @@ def test_threads_are_set_and_put_back() -> None:
 
 
 @pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
-def test_one_attention_kernel_is_left_and_the_others_come_back(name: str) -> None:
+def test_single_attention_kernel_is_selected_and_others_restored(name: str) -> None:
     switches = torch.backends.cuda
     kernels = {"flash": "flash_sdp", "efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp"}
 
@@ -366,20 +366,20 @@ def test_one_attention_kernel_is_left_and_the_others_come_back(name: str) -> Non
     assert changes_made == {"attention backend": 1}
 
 
-def test_a_fused_optimizer_is_spelled_as_the_script_has_it() -> None:
+def test_fused_optimizer_change_uses_the_spelling_of_the_script() -> None:
     fused = named("fused")
     assert fused.written is not None
     assert fused.written({"fused SGD": 1}) == "torch.optim.SGD(..., fused=True)"
     assert fused.written({"fused Lion": 1}) == "Lion(..., fused=True)"
 
 
-def test_every_fix_belongs_to_a_fault_that_is_looked_for() -> None:
+def test_every_fix_belongs_to_a_listed_fault() -> None:
     from boundby.faults import FAULTS
 
     assert {fix for fault in FAULTS for fix in fault.fixes} == set(FIXES)
 
 
-def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_capture_reports_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from boundby.fixes import cuda_graphs as graphs
 
     def record(*_: Any) -> None:
@@ -402,7 +402,7 @@ def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.M
             recorder._call(net, lambda x: x, (x,), {})
 
 
-def test_masks_of_sixteen_bits_drop_as_many_and_keep_the_mean() -> None:
+def test_masks_of_16_bits_drop_the_same_share_and_keep_the_mean() -> None:
     functional = torch.nn.functional
     before = functional.dropout
     torch.manual_seed(0)

@@ -90,7 +90,7 @@ def test_anomaly_detection_around_each_step_is_off_as_well() -> None:
     torch.autograd.set_detect_anomaly(False)
 
 
-def test_only_models_in_evaluation_mode_go_without_gradients() -> None:
+def test_only_models_in_evaluation_mode_run_without_gradients() -> None:
     model = torch.nn.Linear(2, 2)
     switch = switch_of(gradients.UNRECORDED_EVALUATION, model)
     x = torch.ones(1, 2)

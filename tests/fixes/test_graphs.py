@@ -100,7 +100,7 @@ def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_replay_does_not_write_into_gradients_that_are_kept(
+def test_replay_does_not_overwrite_kept_gradients(
     parts: int, set_to_none: bool, warm: bool
 ) -> None:
     wanted = train(graphed=False, set_to_none=set_to_none, parts=parts)
@@ -120,7 +120,7 @@ class Tied(torch.nn.Module):  # type: ignore[misc]
         return self.last(self.between(self.first(x))[0])
 
 
-def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
+def test_shared_weight_gets_both_gradients() -> None:
     found = []
     for graphed in (False, True):
         torch.manual_seed(0)
@@ -140,7 +140,7 @@ def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
+def test_owned_gradients_are_not_copied_again() -> None:
     net = torch.nn.Linear(4, 1)
     GraphedModules(torch, [net]).on()
     x = torch.ones(2, 4).as_subclass(OnDevice)
@@ -151,7 +151,7 @@ def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
     assert held[2] is held[3] is held[4]
 
 
-def test_no_mask_is_built_while_capturing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mask_is_built_during_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers asks whether it is being traced, and of what padding."""
     masking: Any = ModuleType("transformers.masking_utils")
     masking.is_tracing = before = lambda padding=None: capturing[0]
@@ -203,7 +203,7 @@ def test_bert_in_plain_operators_can_be_captured() -> None:
     assert set(given[False]) == {None}
 
 
-def test_pythons_collector_waits_until_a_capture_has_ended() -> None:
+def test_garbage_collection_is_paused_during_capture() -> None:
     """And is left as it was found."""
     assert gc.isenabled()
     with _without_collector():
@@ -214,7 +214,7 @@ def test_pythons_collector_waits_until_a_capture_has_ended() -> None:
     assert gc.isenabled()
 
 
-def test_inputs_of_many_shapes_do_not_fill_the_memory_with_graphs() -> None:
+def test_number_of_graphs_per_module_is_limited() -> None:
     net = torch.nn.Linear(4, 1)
     modules = GraphedModules(torch, [net])
     modules.on()

@@ -26,7 +26,7 @@ def test_blocks_that_fit_are_run() -> None:
     assert [guard.run(device.block) for _ in range(10)] == ["result"] * 10
 
 
-def test_blocks_that_would_fill_the_memory_are_stopped_before_they_do() -> None:
+def test_blocks_that_would_fill_memory_are_stopped() -> None:
     device = Device(40.0)
     guard = MemoryGuard(device.read, MemoryError)
     with pytest.raises(MemoryError, match=r"each block keeps 4\.00 GiB, and 6\.00 of 40\.0 GiB"):
@@ -35,5 +35,5 @@ def test_blocks_that_would_fill_the_memory_are_stopped_before_they_do() -> None:
     assert device.allocated < device.total
 
 
-def test_without_device_memory_is_not_watched() -> None:
+def test_memory_is_not_checked_without_a_device() -> None:
     assert MemoryGuard(lambda: None, MemoryError).run(lambda: 1) == 1
