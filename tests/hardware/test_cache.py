@@ -42,7 +42,7 @@ def test_key_depends_on_device_driver_torch_and_threads() -> None:
     assert len(paths | {cache.path_for(DEVICE)}) == 5
 
 
-def test_a_quick_look_never_replaces_a_full_measurement() -> None:
+def test_quick_measurement_does_not_replace_a_full_one() -> None:
     quick = msgspec.structs.replace(round_machine(), quick=True, device="quick")
     cache.save(quick, DEVICE)
     assert cache.load(DEVICE) == quick
@@ -61,7 +61,7 @@ def test_a_quick_look_never_replaces_a_full_measurement() -> None:
         (b"\xff\xfe", "is not a saved machine"),
     ],
 )
-def test_a_broken_or_older_file_is_one_line(content: bytes, complaint: str) -> None:
+def test_broken_or_older_file_is_a_one_line_error(content: bytes, complaint: str) -> None:
     path = cache.path_for(DEVICE)
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -71,7 +71,7 @@ def test_a_broken_or_older_file_is_one_line(content: bytes, complaint: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.save(round_machine(), DEVICE)
 
     def interrupted(self: Path, target: Path) -> Path:

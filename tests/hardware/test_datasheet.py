@@ -23,7 +23,7 @@ GB = 10**9
         ("NVIDIA B200", "B200"),
     ],
 )
-def test_names_that_drivers_report(reported: str, chip: str) -> None:
+def test_driver_names_are_recognised(reported: str, chip: str) -> None:
     found = datasheet.find_chip(reported)
     assert found is not None
     assert found.name.startswith(chip)
@@ -33,11 +33,11 @@ def test_names_that_drivers_report(reported: str, chip: str) -> None:
     "reported",
     ["Intel(R) Xeon(R) Processor", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA L400", ""],
 )
-def test_names_of_no_chip_in_the_table(reported: str) -> None:
+def test_unlisted_names_are_not_recognised(reported: str) -> None:
     assert datasheet.find_chip(reported) is None
 
 
-def test_a_slice_of_a_card_is_not_the_card() -> None:
+def test_partitioned_gpu_is_not_the_full_gpu() -> None:
     assert datasheet.find_chip("NVIDIA H200", 141 * GB) is not None
     assert datasheet.find_chip("NVIDIA H200", 18 * GB) is None
 

@@ -12,7 +12,7 @@ def schedule(folder: Path, *threads: tuple[int, int]) -> None:
         (place / "schedstat").write_text(f"{ran} {waited} 7\n")
 
 
-def test_the_share_counts_all_threads_from_the_meters_making_on(tmp_path: Path) -> None:
+def test_share_counts_all_threads_since_construction(tmp_path: Path) -> None:
     schedule(tmp_path, (1000, 1000), (500, 0))
     meter = LoadMeter(tmp_path)
     schedule(tmp_path, (1600, 1200), (500, 0), (200, 0))

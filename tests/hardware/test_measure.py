@@ -44,7 +44,7 @@ def machine(cache_home: Path) -> Machine:
         return found
 
 
-def test_every_roof_that_applies_is_there(machine: Machine) -> None:
+def test_every_applicable_roof_is_measured(machine: Machine) -> None:
     arithmetic = [f"{unit}.{dtype}" for unit in ("matmul", "vector") for dtype in vector.DTYPES]
     for name in (*arithmetic, "memory.cache", "memory.dram"):
         roof = machine.roof(name)
@@ -59,11 +59,11 @@ def test_every_roof_that_applies_is_there(machine: Machine) -> None:
     assert machine.curves["matmul.float32"]
 
 
-def test_the_second_call_reads_what_the_first_saved(machine: Machine) -> None:
+def test_second_call_reads_the_saved_machine(machine: Machine) -> None:
     assert boundby.machine("cpu", quick=True) == machine
 
 
-def test_a_broken_cache_is_said_and_measured_anew(machine: Machine) -> None:
+def test_broken_cache_is_reported_and_measured_again(machine: Machine) -> None:
     (path,) = cache.folder().glob("*.json")
     path.write_text("{")
     notices: list[str] = []
@@ -82,7 +82,7 @@ def test_a_broken_cache_is_said_and_measured_anew(machine: Machine) -> None:
         ("cuda:99", "CUDA" if not torch.cuda.is_available() else "no device cuda:99"),
     ],
 )
-def test_a_device_that_cannot_be_had_is_one_line(device: str, complaint: str) -> None:
+def test_unavailable_device_is_a_one_line_error(device: str, complaint: str) -> None:
     with pytest.raises(BoundbyError) as caught:
         boundby.machine(device)
     assert complaint in str(caught.value)
@@ -112,7 +112,7 @@ def test_an_interrupt_leaves_no_file_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_the_gpus_roofs_are_under_its_datasheet() -> None:
+def test_gpu_roofs_are_below_the_datasheet() -> None:
     measured = boundby.machine("cuda", quick=True, remeasure=True)
     for roof in measured.roofs:
         if roof.datasheet:
@@ -127,7 +127,7 @@ def test_the_gpus_roofs_are_under_its_datasheet() -> None:
 
 
 @pytest.mark.gpu
-def test_what_compiled_code_asks_of_a_gpus_host() -> None:
+def test_host_cost_of_compiled_code_is_measured() -> None:
     with torch.inference_mode():
         found = overhead.measure_compiled(identify("cuda"), stopwatch_for("cuda", 0), 25.0)
     assert found.keys() == {"compiled_call_ns", "compiled_kernel_ns", "trained_kernel_ns"}
@@ -135,7 +135,7 @@ def test_what_compiled_code_asks_of_a_gpus_host() -> None:
 
 
 @pytest.mark.gpu
-def test_a_graphs_kernels_are_closer_than_a_queues() -> None:
+def test_kernel_gaps_in_a_graph_are_shorter_than_in_a_queue() -> None:
     with torch.inference_mode():
         found = gaps.measure(identify("cuda"), stopwatch_for("cuda", 0))
     assert found["graph_gap_ns"].ns < found["kernel_gap_ns"].ns
@@ -144,7 +144,7 @@ def test_a_graphs_kernels_are_closer_than_a_queues() -> None:
     assert found["shortest_kernel_ns"].ns > 0
 
 
-def test_a_device_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20.00 GiB.")
 

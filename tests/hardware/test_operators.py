@@ -41,12 +41,12 @@ CALLS: dict[str, tuple[Value, ...]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_recorded_call_runs(name: str) -> None:
+def test_recorded_call_is_replayed(name: str) -> None:
     (took,) = time_operators([OpBenchmark(name=name, args=CALLS[name])], kind="cpu", index=0)
     assert took is not None and took > 0
 
 
-def test_what_was_recorded_is_what_is_computed() -> None:
+def test_replayed_call_computes_the_recorded_operator() -> None:
     summed = _work(torch, OpBenchmark(name="aten::sum", args=CALLS["aten::sum"]), "cpu")()
     assert summed.shape == (1, 16)  # type: ignore[attr-defined]
     joined = _work(torch, OpBenchmark(name="aten::cat", args=CALLS["aten::cat"]), "cpu")()
@@ -76,7 +76,7 @@ def many(*shape: int) -> Tensor:
         ),
     ],
 )
-def test_rows_are_taken_from_all_over_a_table(
+def test_replayed_indices_cover_the_whole_table(
     name: str, args: tuple[Value, ...], rows: int
 ) -> None:
     """Of 1000 rows 64 indices hit 62 on average; all bags hold some."""
@@ -88,7 +88,7 @@ def test_rows_are_taken_from_all_over_a_table(
     assert (taken.flatten(0, -2).abs().sum(1) > 0).sum() >= min(16, rows)
 
 
-def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
+def test_expanded_tensor_takes_its_real_memory() -> None:
     expanded = tensor(1 << 20, 4, strides=(0, 1))
     made = _work(torch, OpBenchmark(name="aten::relu", args=(expanded,)), "cpu")
     assert made().shape == (1 << 20, 4)  # type: ignore[attr-defined]
@@ -104,11 +104,11 @@ def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
         ("aten::mkldnn_rnn_layer_backward", (X,) * 23),
     ],
 )
-def test_operator_that_cannot_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
+def test_operator_that_cannot_run_is_skipped(name: str, args: tuple[Value, ...]) -> None:
     assert time_operators([OpBenchmark(name=name, args=args)], kind="cpu", index=0) == [None]
 
 
-def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
+def test_operator_with_a_delayed_error_is_skipped_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a kernel does that writes over the random numbers' state."""
@@ -124,14 +124,14 @@ def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
 
 
 @pytest.mark.parametrize("name", ["sqrt", "log", "rsqrt_"])
-def test_roots_are_taken_of_what_has_one(name: str) -> None:
+def test_arguments_of_square_roots_are_positive(name: str) -> None:
     """Of a negative number a CPU's library makes an exception, which takes it far longer."""
     given = tensor(4, 64, strides=(64, 1))
     result: Any = _work(torch, OpBenchmark(name=f"aten::{name}", args=(given,)), "cpu")()
     assert result.isfinite().all()
 
 
-def test_what_switches_onednn_off_does_so_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onednn_setting_is_local_to_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     switch = torch.backends.mkldnn
     seen: list[bool] = []
 

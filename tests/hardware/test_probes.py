@@ -37,7 +37,7 @@ def points(bandwidth: float, t0_ns: float, sizes: list[int], noise: float = 0.0)
     return made
 
 
-def test_gaps_are_the_clock_less_the_kernels() -> None:
+def test_gap_is_wall_time_minus_kernel_time() -> None:
     """Ten kernels of 100 us in all: 109 in a queue, 98 in a graph."""
     queued, graphed = (Timing(ns=ns, spread=0.0, samples=9) for ns in (109_000, 98_000))
     queue, graph = gaps.gaps_of(queued, graphed, 100_000, 10)
@@ -47,7 +47,7 @@ def test_gaps_are_the_clock_less_the_kernels() -> None:
     assert [queue.ns, graph.ns] == pytest.approx([0, -1100])
 
 
-def test_the_slope_is_found_under_the_fixed_cost() -> None:
+def test_slope_is_separated_from_the_fixed_cost() -> None:
     """1 us of fixed cost makes a 4 MB copy look like 2.2 TB/s on a 5 TB/s memory."""
     line = memory.fit(points(5e12, 1000, [4 * MIB, 8 * MIB, 16 * MIB, 30 * MIB]))
     assert line.bytes_per_s == pytest.approx(5e12)
@@ -67,7 +67,7 @@ def test_a_fixed_cost_is_never_negative() -> None:
     assert line.bytes_per_s == pytest.approx(1e12)
 
 
-def test_a_line_past_all_caches_keeps_the_fixed_cost_that_a_kernel_can_have() -> None:
+def test_fixed_cost_beyond_caches_is_bounded() -> None:
     """A sum on a GPU: 7.5 us of 38, in a pattern whose shortest pass takes 3.4."""
     sizes = [128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB]
     line = memory._plain_unless_sure(points(4.4e12, 7500, sizes), shortest_ns=3400)
@@ -75,7 +75,7 @@ def test_a_line_past_all_caches_keeps_the_fixed_cost_that_a_kernel_can_have() ->
     assert line.t0_ns == pytest.approx(7500)
 
 
-def test_a_line_through_noise_is_not_believed() -> None:
+def test_fit_through_noise_is_rejected() -> None:
     """Copies on a CPU at 25 and 30 GB/s: the line through both says 37, after 14 ms of nothing."""
     seen = {1024 * MIB: 24.8e9, 2048 * MIB: 29.5e9}
     noisy = [one for size, rate in seen.items() for one in points(rate, 0, [size])]
@@ -88,7 +88,7 @@ def test_a_line_through_noise_is_not_believed() -> None:
     assert found.bytes_per_s == pytest.approx(27.5e9)
 
 
-def test_what_is_updated_in_place_is_no_roof_for_the_rest() -> None:
+def test_in_place_bandwidth_is_not_the_roof_of_other_operators() -> None:
     """35 GB/s so, where copies move 21: and it counts from a working set twice the cache on."""
     sizes = [MIB << step for step in range(11)]
     looks = {}
@@ -104,7 +104,7 @@ def test_what_is_updated_in_place_is_no_roof_for_the_rest() -> None:
     assert roofs["memory.dram.update"].value == pytest.approx(35e9)
 
 
-def test_levels_take_the_sizes_that_live_in_them() -> None:
+def test_cache_levels_use_sizes_that_fit() -> None:
     ((cache, capacity, low, high), (dram, none, past, end)) = memory._ranges(device())
     assert (cache, capacity, dram, none) == ("memory.cache", 60 * MIB, "memory.dram", None)
     assert 0 < low < high <= 60 * MIB
@@ -112,7 +112,7 @@ def test_levels_take_the_sizes_that_live_in_them() -> None:
     assert end == float("inf")
 
 
-def test_operands_fit_in_what_is_free() -> None:
+def test_operands_fit_in_free_memory() -> None:
     sizes = memory.operand_sizes(device(), free_bytes=10**9, quick=False)
     assert max(sizes) * 3 <= 10**9
     assert sizes == sorted(set(sizes))
@@ -120,7 +120,7 @@ def test_operands_fit_in_what_is_free() -> None:
     assert len(memory.operand_sizes(device(), free_bytes=10**12, quick=True)) < len(sizes)
 
 
-def test_the_sweep_has_squares_and_rectangles() -> None:
+def test_matmul_sweep_has_squares_and_rectangles() -> None:
     for kind in ("cpu", "cuda"):
         shapes = matmul.shapes(device(kind), quick=False)
         assert any(a == b == c for a, b, c in shapes)
@@ -128,7 +128,7 @@ def test_the_sweep_has_squares_and_rectangles() -> None:
 
 
 @pytest.mark.parametrize(("rate", "side"), [(1e12, 2048), (2.5e8, 256), (1.0, 128)])
-def test_a_slow_dtype_is_not_worked_on_for_minutes(
+def test_slow_dtype_is_measured_briefly(
     rate: float, side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[matmul.Shape] = []
@@ -152,7 +152,7 @@ def test_a_slow_dtype_is_not_worked_on_for_minutes(
         ("CPU implementer\t: 0x41\nCPU part\t: 0xfff\n", "aarch64"),
     ],
 )
-def test_a_cpu_is_called_by_its_name(
+def test_cpu_has_its_model_name(
     told: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text(told)
@@ -161,7 +161,7 @@ def test_a_cpu_is_called_by_its_name(
     assert device_module.cpu_name() == name
 
 
-def test_a_cpu_without_a_compiler_has_the_vector_units_of_its_products(
+def test_cpu_without_a_compiler_uses_the_matmul_vector_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(vector, "_COMPILERS", ())
@@ -184,14 +184,14 @@ def test_a_chain_slower_than_products_is_not_the_roof() -> None:
         assert (roof.name, roof.value) == ("vector.float64", expected)
 
 
-def test_a_timing_is_a_median_with_the_spread_of_its_middle_half() -> None:
+def test_timing_is_a_median_with_interquartile_spread() -> None:
     timing = Timing.of([10.0, 11.0, 12.0, 13.0, 100.0])
     assert timing.ns == 12.0
     assert timing.spread == pytest.approx((13 - 11) / 12)
     assert Timing.of([5.0]).spread == 0
 
 
-def test_cpu_lists() -> None:
+def test_cpu_lists_are_parsed() -> None:
     assert _count_cpus("0-1") == 2
     assert _count_cpus("0,4-6,9") == 5
 
@@ -215,14 +215,14 @@ class SlowHost(CudaStopwatch):
         return 300_000.0 + late / 2, not late
 
 
-def test_a_slow_host_gets_as_long_as_it_needs() -> None:
+def test_slow_host_is_measured_longer() -> None:
     slow = SlowHost(needs=350_000)
     assert slow.time(lambda: None, seconds=0.0).ns == 300_000
     assert slow.given[:3] == [100_000, 200_000, 400_000]
     assert set(slow.given[3:]) == {800_000}
 
 
-def test_work_that_waits_for_the_device_is_timed_nevertheless() -> None:
+def test_work_that_syncs_is_timed() -> None:
     never = SlowHost(needs=10**9)
     assert never.time(lambda: None, seconds=0.0).ns > 300_000
     assert never.given[-1] == 100_000
