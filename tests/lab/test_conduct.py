@@ -37,14 +37,14 @@ def found(value: float, **more: dict[str, str]) -> Callable[[Bench, Probe], Meas
     return lambda *_: Measured(found={"figure": exactly(value)}, **more)  # type: ignore[arg-type]
 
 
-def test_a_figure_where_it_was_predicted_holds() -> None:
+def test_law_holds_if_the_figure_is_in_its_range() -> None:
     result = conduct(law_of(2.0, found(2.4)), bench())
     assert (result.outcome, result.held) == ("held", True)
     assert result.measured["figure"].held
     assert result.claim == "It is so."
 
 
-def test_a_figure_elsewhere_does_not_and_the_reason_is_said() -> None:
+def test_law_fails_with_a_reason_if_the_figure_is_outside() -> None:
     miss = found(4.0, reasons={"figure": "the moon was full"})
     result = conduct(law_of(2.0, miss), bench())
     assert (result.outcome, result.held) == ("not held", False)
@@ -53,13 +53,13 @@ def test_a_figure_elsewhere_does_not_and_the_reason_is_said() -> None:
     )
 
 
-def test_intervals_decide_not_their_middles() -> None:
+def test_intervals_decide_and_not_medians() -> None:
     wide = Interval(low=2.4, value=4.0, high=6.0)
     result = conduct(law_of(2.0, lambda *_: Measured(found={"figure": wide})), bench())
     assert result.held
 
 
-def test_the_prediction_is_reported_before_anything_is_measured() -> None:
+def test_prediction_is_reported_before_measuring() -> None:
     order: list[str] = []
 
     def measure(*_: object) -> Measured:
@@ -76,7 +76,7 @@ def test_unmeasured_figure_is_reported() -> None:
     assert result.notes[-1] == "not measured: the figure"
 
 
-def test_a_changed_machine_is_distinguished_from_a_wrong_law(
+def test_changed_machine_is_distinguished_from_a_wrong_law(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def predict(machine: Machine, _: Probe) -> Predictions:
@@ -107,7 +107,7 @@ def test_a_changed_machine_is_distinguished_from_a_wrong_law(
     assert result.why.endswith("with its roofs as they are now, it holds")
 
 
-def test_asymptotes_cross_where_a_roofline_bends() -> None:
+def test_ridge_point_is_where_the_asymptotes_cross() -> None:
     sizes = [2**power for power in range(12)]
     times = [exactly(max(100.0, 2.0 * size)) for size in sizes]
     assert crossing(flat(times), slope(sizes, times)).value == pytest.approx(50)
@@ -116,7 +116,7 @@ def test_asymptotes_cross_where_a_roofline_bends() -> None:
     assert found_at.value == pytest.approx(50)
 
 
-def test_neighbours_are_those_who_are_not_us() -> None:
+def test_other_processes_exclude_this_one() -> None:
     import subprocess
     import sys
 

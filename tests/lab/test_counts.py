@@ -18,20 +18,20 @@ def test_views_and_square_roots_are_distinguished() -> None:
     assert (counts.operators, counts.looks, counts.bytes) == (2, 3, 2 * 2 * 32 * 4)
 
 
-def test_an_operator_over_a_list_is_one_for_each_on_a_cpu() -> None:
+def test_foreach_operator_counts_once_per_tensor_on_a_cpu() -> None:
     listed = [torch.ones(2) for _ in range(5)]
     counts = count_operators(lambda: torch._foreach_add_(listed, 1.0))
     assert (counts.operators, counts.looks) == (5, 0)
 
 
-def test_nodes_are_counted_once() -> None:
+def test_graph_nodes_are_counted_once() -> None:
     x = torch.ones(2, requires_grad=True)
     y = x * 2.0
     # The sum, the addition, the product that both sides share, and where the gradient is kept.
     assert count_nodes((y + y).sum()) == 4
 
 
-def test_calls_are_pythons_own_and_those_of_others() -> None:
+def test_python_and_builtin_calls_are_counted() -> None:
     def inner() -> int:
         return len("abc")
 

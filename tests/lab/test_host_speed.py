@@ -18,11 +18,11 @@ def speed(*samples_ns: float) -> HostSpeedSampler:
     return made
 
 
-def test_an_addition_takes_as_long_in_few_as_in_many() -> None:
+def test_addition_time_does_not_depend_on_their_number() -> None:
     assert addition_ns(100) > 0 and addition_ns() > 0
 
 
-def test_a_host_as_it_was_saved_is_no_reason() -> None:
+def test_unchanged_host_speed_is_not_a_reason() -> None:
     # The round machine adds in 25 ns.
     assert speed(24, 25, 26, 25).words(round_machine()) is None
     # A hiccup that moves no median is none either.
@@ -39,18 +39,18 @@ def test_a_slower_host_is_reported_with_both_figures() -> None:
     )
 
 
-def test_a_host_that_varies_is_reported_too() -> None:
+def test_varying_host_is_reported() -> None:
     seen = speed(25, 25, 25, 50, 50, 50).relative_to(round_machine())
     assert seen is not None
     assert seen.low == pytest.approx(1.0) and seen.high == pytest.approx(2.0)
 
 
-def test_a_machine_saved_without_it_says_nothing() -> None:
+def test_machine_without_host_speed_gives_no_reason() -> None:
     bare = msgspec.structs.replace(round_machine(), overheads=Overheads())
     assert speed(50, 50).relative_to(bare) is None
 
 
-def test_the_hosts_own_costs_grow_and_the_devices_do_not() -> None:
+def test_slower_host_scales_host_costs_only() -> None:
     slower = round_machine().with_host_slowdown(2.0).overheads
     assert (slower.eager_op_ns, slower.launch_ns, slower.python_add_ns) == (16000, 8000, 50)
     assert slower.shortest_kernel_ns == 1000
@@ -59,7 +59,7 @@ def test_the_hosts_own_costs_grow_and_the_devices_do_not() -> None:
     assert set(HOST_COSTS) - {"host_link.h2d.pageable", "host_link.d2h.pageable"} <= named
 
 
-def test_only_copies_by_the_host_slow_down_with_it() -> None:
+def test_slower_host_scales_host_copies_only() -> None:
     links = ("host_link.h2d", "host_link.h2d.pageable")
     made = [Roof(name=name, value=8e9, unit="B/s", source="measured") for name in links]
     slower = msgspec.structs.replace(round_machine(), roofs=made).with_host_slowdown(2.0)

@@ -42,12 +42,12 @@ def machine() -> Machine:
     )
 
 
-def test_a_pass_over_memory_is_eight_bytes_an_element() -> None:
+def test_one_pass_moves_eight_bytes_per_element() -> None:
     # 8 bytes / 4e12 B/s = 0.002 ns
     assert fusion.predict(machine(), Probe())["one"].value == pytest.approx(0.002)
 
 
-def test_the_balance_counts_a_multiply_add_as_two() -> None:
+def test_balance_counts_a_multiply_add_as_two_flops() -> None:
     # memory: 8 / 4e12 s; n multiply-adds: 2n / 5e13 s; equal at n = 8 * 5e13 / (2 * 4e12) = 50
     law = intensity.predict(machine(), Probe())["crossover"]
     assert law.value == pytest.approx(50)
@@ -66,24 +66,24 @@ def test_float32_weights_are_twice_the_bytes() -> None:
     assert batch.predict(on_cpu, Probe())["critical"].value == pytest.approx(20)
 
 
-def test_products_below_a_side_are_overhead() -> None:
+def test_matmuls_below_a_size_are_overhead_bound() -> None:
     # 1.7 * 8 us * 1e15 FLOP/s / 2 = 6.8e9 = 1894.5^3
     law = matmul.predict(machine(), Probe())["side.bfloat16"]
     assert law.value == pytest.approx(1894.5, rel=1e-3)
     assert law.low < law.value < law.high
 
 
-def test_an_operator_is_large_when_it_outlasts_the_asking() -> None:
+def test_operator_is_large_if_it_outlasts_its_launch() -> None:
     # 8 us * 4e12 B/s / 12 bytes = 2.67e6 elements
     assert ahead.predict(machine(), Probe())["crossover"].value == pytest.approx(8e-6 * 4e12 / 12)
 
 
-def test_what_python_misses_is_its_time_at_the_fastest_roof() -> None:
+def test_python_opportunity_cost_is_at_the_fastest_roof() -> None:
     # 25 ns * 1e15 FLOP/s
     assert python.predict(machine(), Probe())["missed"].value == pytest.approx(25e6)
 
 
-def test_links_are_predicted_where_the_machine_knows_them() -> None:
+def test_links_are_predicted_if_the_machine_has_them() -> None:
     law = transfer.predict(machine(), Probe())
     assert law["pinned"].value == 5e10
     on_cpu = msgspec.structs.replace(round_machine(), kind="cpu")
@@ -111,7 +111,7 @@ def test_predictions_are_intervals_around_a_figure(experiment: Experiment, kind:
         assert prediction.what
 
 
-def test_a_missing_roof_is_one_line() -> None:
+def test_missing_roof_is_a_one_line_error() -> None:
     bare = msgspec.structs.replace(round_machine(), roofs=[])
     with pytest.raises(BoundbyError, match=r"no memory\.dram: boundby machine --remeasure"):
         fusion.predict(bare, Probe())
@@ -124,7 +124,7 @@ def counted(**counts: float) -> Probe:
     return Probe(figures={name: exactly(value) for name, value in (every | counts).items()})
 
 
-def test_an_eager_step_is_what_asking_for_it_takes() -> None:
+def test_eager_step_is_bound_by_dispatch() -> None:
     asked = counted(operators=80, looks=50, nodes=30, calls=800, kernels=17)
     # 80 * 8 us + 50 * (8 - 4) us + 800 * 5 * 25 ns; without a figure for it a node is an operator
     law = compilers.predict(machine(), asked)["eager"]
@@ -137,14 +137,14 @@ def test_an_eager_step_is_what_asking_for_it_takes() -> None:
     assert law.low == pytest.approx(law.value / 1.5 / 1.25)
 
 
-def test_a_compiled_step_is_a_call_its_tensors_and_its_kernels() -> None:
+def test_compiled_step_is_entry_tensors_and_kernels() -> None:
     asked = counted(operators=80, kernels=17 + 10, tensors=38, compiled_calls=200)
     # 20 us + 38 * 4 us + 10 kernels and 17 products, 8 us each, + 200 * 5 * 25 ns
     law = compilers.predict(machine(), asked)["compiled"]
     assert law.value == pytest.approx(1.5 * (20e3 + 152e3 + 27 * 8e3 + 25e3))
 
 
-def test_a_cpu_multiplies_while_it_is_asked() -> None:
+def test_cpu_matmul_is_synchronous() -> None:
     asked = counted(operators=80, kernels=17)
     alone = compilers.predict(machine(), asked)["eager"].value
     on_cpu = msgspec.structs.replace(machine(), kind="cpu")

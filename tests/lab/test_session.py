@@ -42,14 +42,14 @@ def test_experiments_predict_measure_and_conclude(machine: Machine) -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=LabReport) == report
 
 
-def test_two_ranks_are_asked_twice(machine: Machine) -> None:
+def test_experiments_with_two_ranks_measure_both(machine: Machine) -> None:
     (result,) = run(machine, "shard").results
     assert result.outcome in ("held", "not held"), result.why
     assert result.measured["link"].value > 0
     assert result.notes[0] == "two ranks on the CPU, over gloo"
 
 
-def test_one_failure_is_not_the_others(machine: Machine) -> None:
+def test_failure_of_one_experiment_does_not_affect_others(machine: Machine) -> None:
     """Without the cost of an eager operator nothing can be said about running ahead."""
     broken = msgspec.structs.replace(
         machine, overheads=msgspec.structs.replace(machine.overheads, eager_op_ns=None)
@@ -91,12 +91,12 @@ def _pythonpath() -> str:
     return f"{source}:{os.environ.get('PYTHONPATH', '')}"
 
 
-def test_an_unknown_name_is_one_line() -> None:
+def test_unknown_experiment_is_a_one_line_error() -> None:
     with pytest.raises(BoundbyError, match=r"no such experiment: fussion .known: fusion, "):
         choose(["fussion"])
 
 
-def test_nothing_stays_when_the_reader_leaves(machine: Machine) -> None:
+def test_no_process_remains_when_the_reader_stops(machine: Machine) -> None:
     request = worker.Request(machine=machine, device="cpu", names=["python"], quick=True)
     said = worker.messages(request)
     assert isinstance(next(said), worker.Began)
