@@ -1,7 +1,7 @@
 from boundby.model import OpCall, Tensor
 
 
-def test_a_repeated_axis_counts_once() -> None:
+def test_repeated_axis_counts_once() -> None:
     # A bias of 10 expanded to 4 x 10: 10 floats of memory.
     bias = Tensor(shape=(4, 10), strides=(0, 1), dtype="float32")
     assert bias.elements == 40
@@ -9,7 +9,7 @@ def test_a_repeated_axis_counts_once() -> None:
     assert Tensor(shape=(4, 10), dtype="bfloat16").bytes == 80
 
 
-def test_windows_that_overlap_show_what_they_span() -> None:
+def test_overlapping_windows_count_their_span() -> None:
     # Frames of 400 samples every 160: the last of a thousand ends at 999 * 160 + 400 = 160,240.
     frames = Tensor(shape=(1000, 400), strides=(160, 1), dtype="float32")
     assert frames.bytes == 4 * 160_240
@@ -17,7 +17,7 @@ def test_windows_that_overlap_show_what_they_span() -> None:
     assert Tensor(shape=(100, 50), strides=(100, 2), dtype="float32").bytes == 4 * 5000
 
 
-def test_an_empty_tensor_is_empty() -> None:
+def test_empty_tensor_has_zero_bytes() -> None:
     assert Tensor(shape=(0, 10), strides=(0, 1), dtype="float32").bytes == 0
 
 

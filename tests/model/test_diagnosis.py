@@ -7,7 +7,7 @@ from boundby.model.diagnosis import Diagnosis
 from tests.diagnoses import full_diagnosis
 
 
-def test_a_diagnosis_that_says_nothing_of_precision_still_loads() -> None:
+def test_diagnosis_without_precision_is_loaded() -> None:
     told = msgspec.structs.replace(full_diagnosis(), precision=Precision(products="tf32"))
     saved = msgspec.json.encode(told)
     assert msgspec.json.decode(saved, type=Diagnosis).precision.products == "tf32"

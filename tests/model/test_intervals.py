@@ -10,7 +10,7 @@ spans = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60)), max_size=20
 
 
 @given(spans, spans)
-def test_each_moment_is_covered_once(
+def test_overlapping_intervals_are_counted_once(
     covering: list[tuple[int, int]], asked: list[tuple[int, int]]
 ) -> None:
     starts = np.array([start for start, _ in covering], np.int64)

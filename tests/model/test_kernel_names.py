@@ -189,7 +189,7 @@ NAMES = {
 @pytest.mark.parametrize(
     ("expected", "name"), [(expected, name) for expected, names in NAMES.items() for name in names]
 )
-def test_class_of_a_kernel(expected: str, name: str) -> None:
+def test_kernel_class_follows_from_its_name(expected: str, name: str) -> None:
     assert kernel_name(name).kernel_class == expected
 
 
@@ -217,11 +217,11 @@ def test_unknown_name_has_no_class(name: str) -> None:
         ("void vllm::rms_norm_kernel<float, 8, 2>(float*)", "float32", None),
     ],
 )
-def test_dtype_and_tile(name: str, dtype: str, tile: str | None) -> None:
+def test_dtype_and_tile_follow_from_the_name(name: str, dtype: str, tile: str | None) -> None:
     found = kernel_name(name)
     assert (found.dtype, found.tile) == (dtype, tile)
 
 
-def test_types_of_arguments_do_not_decide() -> None:
+def test_argument_types_in_the_name_are_ignored() -> None:
     found = kernel_name("void foo_relu<float>(cublasGemvParams<float>, ncclDevComm*)")
     assert found.kernel_class == "elementwise"

@@ -6,7 +6,7 @@ from boundby.model import Cost, Machine, MemoryLevel, Overheads, Point, Roof
 from tests.machines import roof, round_machine
 
 
-def test_floor_is_the_larger_of_arithmetic_and_traffic() -> None:
+def test_roofline_minimum_is_the_larger_of_compute_and_memory_time() -> None:
     machine = round_machine()
     # 2 * 4096^3 = 137.4 GFLOP at 1 PFLOP/s = 137 us; 100 MB of traffic at 5 TB/s = 20 us.
     product = Cost(flops={"matmul.bfloat16": 2 * 4096**3}, bytes_read=67e6, bytes_written=33e6)
@@ -18,14 +18,14 @@ def test_floor_is_the_larger_of_arithmetic_and_traffic() -> None:
     assert machine.bound(gelu) == "memory"
 
 
-def test_what_touches_over_four_times_the_cache_meets_the_memory_roof() -> None:
+def test_data_over_four_times_the_cache_uses_the_memory_roof() -> None:
     machine = round_machine()
     within, past = Cost(bytes_read=40e6), Cost(bytes_read=41e6)
     assert machine.floor(within) == pytest.approx(40e6 / 1e13 * 1e9)
     assert machine.floor(past) == pytest.approx(41e6 / 5e12 * 1e9)
 
 
-def test_of_an_inner_cache_only_what_fits_is_as_fast_as_that() -> None:
+def test_inner_cache_rate_applies_only_to_data_that_fits() -> None:
     """2 MB at 40 TB/s, 10 MB at 10 TB/s, and the memory at 5 TB/s."""
     one = round_machine()
     machine = msgspec.structs.replace(
@@ -41,7 +41,7 @@ def test_of_an_inner_cache_only_what_fits_is_as_fast_as_that() -> None:
     assert names == ["memory.l2", "memory.cache", "memory.dram"]
 
 
-def test_what_is_updated_in_place_has_a_roof_of_its_own() -> None:
+def test_in_place_updates_have_their_own_roof() -> None:
     """30 GB past all caches at 5 TB/s, or at 7.5 where it is updated."""
     machine = round_machine()
     update = roof("memory.dram.update", 7.5e12, "B/s")
@@ -52,17 +52,17 @@ def test_what_is_updated_in_place_has_a_roof_of_its_own() -> None:
     assert round_machine().memory_ns(cost) == pytest.approx(6e6)
 
 
-def test_a_floor_under_the_shortest_kernel_is_small() -> None:
+def test_minimum_below_the_shortest_kernel_is_small() -> None:
     assert round_machine().bound(Cost(bytes_read=1e6)) == "small"  # 0.1 us of 1 us
 
 
-def test_a_unit_without_a_roof_is_unknown_not_free() -> None:
+def test_unit_without_a_roof_is_unknown() -> None:
     cost = Cost(flops={"matmul.float8": 1e12}, bytes_read=1e9)
     assert round_machine().floor(cost) is None
     assert round_machine().bound(cost) == "unknown"
 
 
-def test_pointwise_work_without_a_vector_roof_is_the_memorys() -> None:
+def test_pointwise_operators_without_a_vector_roof_use_the_memory_roof() -> None:
     # Two arrays of 1e8 float64 read and one written: 2.4 GB at 5 TB/s = 480 us.
     add = Cost(flops={"vector.float64": 1e8}, bytes_read=1.6e9, bytes_written=0.8e9)
     machine = round_machine()
@@ -71,7 +71,7 @@ def test_pointwise_work_without_a_vector_roof_is_the_memorys() -> None:
     assert machine.bound(add) == "memory"
 
 
-def test_derived_figures_by_hand() -> None:
+def test_derived_figures_match_hand_arithmetic() -> None:
     machine = round_machine()
     assert machine.ridge("matmul.bfloat16") == pytest.approx(200)  # 1e15 / 5e12
     assert machine.critical_batch == pytest.approx(200)
@@ -79,7 +79,7 @@ def test_derived_figures_by_hand() -> None:
     assert machine.flops_per_python_add == pytest.approx(25e6)  # 1e15 * 25 ns
 
 
-def test_the_seeds_a100() -> None:
+def test_a100_figures_match_the_datasheet() -> None:
     """19.5 TFLOP/s over 1.5 TB/s: about 100 operations; 312 TFLOP/s over 32 M additions/s."""
     machine = round_machine()
     fields = {"vector.float32": 19.5e12, "memory.dram": 1.5e12, "matmul.bfloat16": 312e12}
@@ -105,21 +105,21 @@ def test_costs_add_per_unit() -> None:
     )
 
 
-def test_a_sum_is_in_place_where_all_that_is_written_is() -> None:
+def test_summed_cost_is_in_place_if_all_writes_are() -> None:
     update, copy = (Cost(bytes_read=8, bytes_written=8, in_place=one) for one in (True, False))
     reading = Cost(bytes_read=8)
     assert (update + reading).in_place and (reading + update).in_place
     assert not (update + copy).in_place
 
 
-def test_a_machine_survives_json_and_ignores_keys_it_does_not_know() -> None:
+def test_machine_round_trips_through_json_and_ignores_unknown_keys() -> None:
     machine = round_machine()
     raw = msgspec.json.decode(msgspec.json.encode(machine))
     raw["from_the_future"] = {"x": 1}
     assert msgspec.convert(raw, Machine) == machine
 
 
-def test_between_points_that_are_far_apart_time_grows_with_size() -> None:
+def test_time_grows_with_size_between_distant_points() -> None:
     """A product of 0.27 GFLOP in 4 ms and one of eight times that in 32: 0.54 in 8, not in 13."""
     times = [(2.0**28, 4e6), (2.0**31, 34e6), (2.0**31, 32e6)]
     curve = [Point(size=size, ns=ns, value=size / ns * 1e9) for size, ns in times]
@@ -130,7 +130,7 @@ def test_between_points_that_are_far_apart_time_grows_with_size() -> None:
         )
 
 
-def test_gaps_are_those_after_kernels_as_long_as_the_steps() -> None:
+def test_gap_is_that_after_kernels_of_similar_length() -> None:
     overheads = Overheads(
         kernel_gap_ns=1000, long_kernel_gap_ns=800, graph_gap_ns=100, long_graph_gap_ns=-300
     )
@@ -140,7 +140,7 @@ def test_gaps_are_those_after_kernels_as_long_as_the_steps() -> None:
     assert overheads.gap_ns(kernels_ns[3:], graphed=True) == pytest.approx(-300)
 
 
-def test_where_only_one_gap_is_known_it_is_everywhere() -> None:
+def test_single_known_gap_is_used_everywhere() -> None:
     kernels_ns = np.array([2_000, 50_000])
     assert Overheads(kernel_gap_ns=1000).gap_ns(kernels_ns) == 1000
     assert Overheads(kernel_gap_ns=1000).gap_ns(kernels_ns, graphed=True) is None

@@ -19,7 +19,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 @pytest.mark.parametrize("name", ["h200/bad_mlp_syncs.json.gz", "xplane/sync_host.xplane.pb.gz"])
-def test_what_is_saved_is_what_is_read(tmp_path: Path, name: str) -> None:
+def test_observation_round_trips_through_its_file(tmp_path: Path, name: str) -> None:
     (observed,) = sources.observe(DATA / name)
     path = tmp_path / "observation.bin"
     write_observation(observed, path)
@@ -37,14 +37,14 @@ def test_what_is_saved_is_what_is_read(tmp_path: Path, name: str) -> None:
         (b"boundby observation 1\n" + zlib.compress(b"\x81\xa1a\x01"), "is damaged"),
     ],
 )
-def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_damaged_file_is_a_one_line_error(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "observation.bin"
     path.write_bytes(content)
     with pytest.raises(BoundbyError, match=complaint):
         read_observation(path)
 
 
-def test_a_file_that_is_cut_short_is_one_line(tmp_path: Path) -> None:
+def test_truncated_file_is_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "observation.bin"
     write_observation(Observation(source="kineto", framework="torch"), path)
     path.write_bytes(path.read_bytes()[:-4])

@@ -35,7 +35,7 @@ def test_a_diagnosis_is_written_as_schema_2_with_coded_notes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("schema", [0, 3, 9])
-def test_a_schema_of_another_version_is_refused(tmp_path: Path, schema: int) -> None:
+def test_other_schema_version_is_refused(tmp_path: Path, schema: int) -> None:
     path = tmp_path / "other.json"
     path.write_bytes(msgspec.json.encode({"schema": schema}))
     with pytest.raises(BoundbyError, match="another version"):

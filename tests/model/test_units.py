@@ -23,11 +23,11 @@ from boundby.model import units
         (0.000_02, "0.02 ps"),
     ],
 )
-def test_times(ns: float | None, text: str) -> None:
+def test_times_have_three_digits_and_a_unit(ns: float | None, text: str) -> None:
     assert units.time(ns) == text
 
 
-def test_rates_and_sizes() -> None:
+def test_rates_and_sizes_have_prefixes() -> None:
     assert units.rate(7.79e14, "FLOP/s") == "779 TFLOP/s"
     assert units.rate(4.27e12, "B/s") == "4.27 TB/s"
     assert units.rate(None, "B/s") == "-"
@@ -36,7 +36,7 @@ def test_rates_and_sizes() -> None:
     assert units.count(12) == "12"
 
 
-def test_shares() -> None:
+def test_shares_are_shown_as_percentages() -> None:
     assert units.share(0.61) == "61%"
     assert units.share(0.025) == "2.5%"
     assert units.share(0.0) == "0%"
@@ -47,7 +47,7 @@ def test_shares() -> None:
     assert units.share(None) == "-"
 
 
-def test_ages() -> None:
+def test_ages_are_shown_in_words() -> None:
     assert units.age(3) == "just now"
     assert units.age(61) == "1 minute ago"
     assert units.age(3 * 86400) == "3 days ago"
@@ -68,7 +68,7 @@ def is_three_digits(number: str) -> bool:
 @example(1e-3)
 @example(999.5)
 @example(59_999_999_999.0)
-def test_a_time_that_is_there_is_never_shown_as_none(ns: float) -> None:
+def test_nonzero_time_is_never_shown_as_zero(ns: float) -> None:
     text = units.time(ns)
     parts = re.findall(rf"({NUMBER.pattern}) (ps|ns|us|ms|min|s)\b", text)
     assert parts and all(is_three_digits(number) for number, _ in parts)
@@ -78,7 +78,7 @@ def test_a_time_that_is_there_is_never_shown_as_none(ns: float) -> None:
 
 
 @given(st.floats(1e-3, 1e12), st.sampled_from(["B", "FLOP/s", "B/s", "x", "rows"]))
-def test_a_quantity_that_is_there_is_never_shown_as_none(value: float, unit: str) -> None:
+def test_nonzero_quantity_is_never_shown_as_zero(value: float, unit: str) -> None:
     text = units.quantity(value, unit)
     match = re.fullmatch(rf"({NUMBER.pattern}) ?([kMGTPE]?) ?{unit}", text)
     assert match is not None, text
@@ -88,7 +88,7 @@ def test_a_quantity_that_is_there_is_never_shown_as_none(value: float, unit: str
 
 @given(st.floats(1e-12, 1), st.sampled_from([None, 0, 1, 2]))
 @example(0.005, 0)
-def test_a_share_that_is_there_is_never_shown_as_none(value: float, decimals: int | None) -> None:
+def test_nonzero_share_is_never_shown_as_zero(value: float, decimals: int | None) -> None:
     text = units.share(value, decimals=decimals)
     number = text.removesuffix("%")
     if number.startswith("<"):
@@ -103,12 +103,12 @@ def test_zero_is_shown_as_zero(unit: str) -> None:
     assert re.match(r"0(?![.\d])", units.quantity(0.0, unit))
 
 
-def test_a_gain_past_belief_is_a_bound() -> None:
+def test_speedup_beyond_100_is_a_bound() -> None:
     assert units.times(1.254) == "1.25x"
     assert units.times(13336300000.0) == "over 100x"
 
 
-def test_a_middle_that_is_nearly_nothing_is_shown_as_zero() -> None:
+def test_negligible_middle_of_a_range_is_shown_as_zero() -> None:
     assert units.time_range(1.0, 0.0, 2.6e6) == f"{units.time_range(0.0, 0.0, 2.6e6)}"
     assert units.time_range(1.0, 0.0, 2.6e6).endswith("ms (0 to 2.6)")
     assert units.time_range(7.9e6, 0.0, 33e6) == "7.9 ms (0 to 33)"
