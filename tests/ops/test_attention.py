@@ -21,7 +21,7 @@ def test_causal_pairs_are_the_lower_triangle() -> None:
     assert pairs(4, 2, CAUSAL) == 1 + 2 + 2 + 2
 
 
-def test_a_triangle_from_the_bottom_right_ends_with_the_last_key() -> None:
+def test_bottom_right_causal_mask_ends_with_the_last_key() -> None:
     assert pairs(4, 4, CAUSAL_FROM_END) == 1 + 2 + 3 + 4
     assert pairs(2, 4, CAUSAL_FROM_END) == 3 + 4
     assert pairs(4, 2, CAUSAL_FROM_END) == 0 + 0 + 1 + 2
@@ -54,12 +54,14 @@ def test_a_window_is_a_band_around_the_diagonal(
         ("_scaled_dot_product_cudnn_attention", (None, False, 0.0, True), 3),
     ],
 )
-def test_which_corner_is_the_backends(name: str, args: tuple[object, ...], scored: int) -> None:
+def test_causal_corner_depends_on_the_backend(
+    name: str, args: tuple[object, ...], scored: int
+) -> None:
     q, kv = t(1, 1, 2, D, dtype=BF), t(1, 1, 4, D, dtype=BF)
     assert cost(name, q, kv, kv, *args).total_flops == 2 * 2 * scored * D
 
 
-def test_forward_is_two_products_and_never_writes_scores() -> None:
+def test_forward_is_two_matmuls_without_writing_scores() -> None:
     q = heads_first()
     found = cost("_scaled_dot_product_flash_attention", q, q, q, 0.0, False)
     assert found.flops == {"matmul.bfloat16": 2 * 2 * B * H * S * S * D}
@@ -73,7 +75,7 @@ def test_causal_counts_the_triangle() -> None:
     assert found.total_flops == 2 * 2 * B * H * (S * (S + 1) // 2) * D
 
 
-def test_grouped_queries_read_fewer_keys_and_compute_as_much() -> None:
+def test_grouped_queries_read_fewer_keys_with_equal_flops() -> None:
     q, kv = heads_first(), heads_first(heads=2)
     found = cost("_scaled_dot_product_cudnn_attention", q, kv, kv, None, False, 0.0, False)
     assert found.total_flops == 4 * B * H * S * S * D
@@ -81,7 +83,7 @@ def test_grouped_queries_read_fewer_keys_and_compute_as_much() -> None:
     assert found.bytes_written == 2 * B * H * S * D  # no row sums asked for
 
 
-def test_backward_is_five_products() -> None:
+def test_backward_is_five_matmuls() -> None:
     q, rows = heads_first(), t(B, H, S)
     found = cost(
         "_scaled_dot_product_flash_attention_backward",
@@ -103,7 +105,7 @@ def test_backward_is_five_products() -> None:
     assert found.bytes_written == 3 * 2 * B * H * S * D
 
 
-def test_the_encoders_fast_path_parts_query_key_and_value() -> None:
+def test_encoder_fast_path_splits_query_key_and_value() -> None:
     packed = t(B, S, 3 * H * D)
     found = cost("_transform_bias_rescale_qkv", packed, t(3 * H * D), H)
     assert found.bytes_read == 4 * (B * S * 3 * H * D + 3 * H * D)

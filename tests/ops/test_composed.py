@@ -9,7 +9,7 @@ from boundby.model import Cost
 from tests.ops.builders import cost, t, unknown
 
 
-def test_every_weight_matrix_meets_every_step() -> None:
+def test_recurrent_weights_are_applied_in_every_time_step() -> None:
     # A two-layer LSTM, 16 in, 32 hidden: gates of 4 x 32.
     weights = (t(128, 16), t(128, 32), t(128), t(128), t(128, 32), t(128, 32), t(128), t(128))
     x, h = t(10, 4, 16), t(2, 4, 32)
@@ -23,7 +23,7 @@ def test_every_weight_matrix_meets_every_step() -> None:
     assert layer.total_flops == 2 * 40 * (128 * 16 + 128 * 32)
 
 
-def test_weights_that_a_trace_file_tells_no_dtype_of_are_the_inputs() -> None:
+def test_weights_without_recorded_dtype_use_the_input_dtype() -> None:
     weights = (t(128, 16), t(128, 32), t(128), t(128))
     told, untold = (
         cost(
@@ -46,7 +46,7 @@ def test_fused_adamw_moves_28_bytes_a_parameter() -> None:
     assert (found.bytes_read, found.bytes_written) == (16 * 1024, 12 * 1024)
 
 
-def test_fused_sgd_without_momentum_has_no_state() -> None:
+def test_fused_sgd_without_momentum_moves_no_state() -> None:
     p = (t(1000),)
     assert cost("_fused_sgd_", p, p, (), 0.0, 0.0, 0.1).bytes == 12 * 1000
     assert cost("_fused_sgd_", p, p, p, 0.0, 0.9, 0.1).bytes == 20 * 1000
@@ -61,7 +61,7 @@ def test_foreach_reads_all_lists_and_writes_one() -> None:
     assert unknown("_foreach_add_", None, 1)  # a list too long to be recorded
 
 
-def test_gradients_that_are_views_of_one_bucket_are_each_read() -> None:
+def test_bucket_view_gradients_are_each_read() -> None:
     moments = tuple(t(256, strides=(1,), storage=at, identity=at) for at in range(4))
     view = functools.partial(t, 256, strides=(1,), storage=9, storage_bytes=4 * 1024)
     grads = tuple(view(identity=4 + at) for at in range(4))
@@ -84,7 +84,7 @@ def test_generated_kernels_touch_each_tensor_once() -> None:
     assert unknown("triton_poi_fused_add_0")
 
 
-def test_generated_kernels_compute_what_their_names_say_they_fused() -> None:
+def test_generated_kernels_cost_the_operators_in_their_name() -> None:
     x, w, mean = t(64, 512, dtype="bfloat16"), t(512), t(64)
     found = cost("triton_per_fused_add_native_layer_norm_3", x, x, w, w, x, 64, 512)
     assert found.flops == {"vector.float32": 64 * 512 * (1 + 8)}
@@ -105,14 +105,14 @@ def test_a_generated_kernel_of_one_tensor_reads_and_writes_it() -> None:
     assert cost("triton_poi_fused_zeros_0", x, 64 * 512).bytes == 4 * 64 * 512
 
 
-def test_a_generated_gather_touches_no_more_of_its_table_than_fits() -> None:
+def test_generated_gather_reads_at_most_its_output_from_the_table() -> None:
     ids, table, out = t(8, 512, dtype="int64"), t(30522, 1024), t(8, 512, 1024)
     found = cost("triton_poi_fused_embedding_0", ids, table, out, 4194304)
     assert found.bytes == 4096 * (8 + 2 * 4096)
     assert found.upper_bound
 
 
-def test_what_is_picked_from_after_all_of_it_was_read_is_read_whole() -> None:
+def test_gathered_tensor_that_is_also_reduced_is_read_whole() -> None:
     logits, ids, loss = t(512, 8000), t(512, dtype="int64"), t(512)
     found = cost("triton_red_fused__log_softmax_gather_0", logits, ids, loss)
     assert found.bytes == 4 * 512 * 8000 + 8 * 512 + 4 * 512
@@ -127,12 +127,12 @@ def test_classes_of_generated_kernels_come_from_their_names() -> None:
     assert costs.op_class("graph_0_cpp_fused_native_layer_norm_0") == "normalization"
 
 
-def test_a_generated_product_has_flops() -> None:
+def test_generated_matmul_has_flops() -> None:
     bias, a, b, out = t(128), t(32, 64), t(64, 128), t(32, 128)
     assert cost("triton_tem_fused_addmm_0", bias, a, b, out).total_flops == 2 * 32 * 64 * 128
 
 
-def test_delegated_work_is_not_counted_twice() -> None:
+def test_delegating_operators_are_not_counted_twice() -> None:
     image, filters = t(8, 3, 32, 32), t(16, 3, 3, 3)
     outer = cost("convolution", image, filters, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     inner = cost("mkldnn_convolution", image, filters, None, (1, 1), (1, 1), (1, 1), 1)
@@ -143,7 +143,7 @@ def test_delegated_work_is_not_counted_twice() -> None:
     assert costs.own(cost("sum", t(1000), None), cost("fill_", t())).bytes == 4004
 
 
-def test_what_a_generated_kernel_updates_in_place_is_read_and_written() -> None:
+def test_generated_in_place_update_is_read_and_written() -> None:
     """Shapes tell it: the result of a pointwise kernel is as large as its largest tensor."""
     x, bias = t(64, 512), t(512)
     found = cost("triton_poi_fused_add_relu_0", x, bias, 32768)

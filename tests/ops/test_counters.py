@@ -32,13 +32,13 @@ CASES: list[tuple[str, str, tuple[Argument, ...], float]] = [
 @pytest.mark.parametrize(
     ("name", "args", "counted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_bytes_agree_with_the_hardware(
+def test_bytes_agree_with_hardware_counters(
     name: str, args: tuple[Argument, ...], counted: float
 ) -> None:
     assert cost(name, *args).bytes == pytest.approx(counted, rel=0.03)
 
 
-def test_storage_identity_is_what_makes_one_input_of_two() -> None:
+def test_inputs_with_the_same_storage_count_once() -> None:
     stranger = t(ROWS, WIDTH, dtype=BF)
     found = cost("add", stranger, stranger, 1)
     assert found.upper_bound

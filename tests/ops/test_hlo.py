@@ -107,7 +107,7 @@ def test_attention_counts_two_products_and_its_backward_five() -> None:
     assert causal.total_flops == pytest.approx(2 * one * 129 / 256)
 
 
-def test_a_fusion_moves_only_what_crosses_its_border() -> None:
+def test_fusion_moves_only_its_operands_and_results() -> None:
     x = tensor(64, 128)
     fused = computation(
         inner("parameter", x, parameter=0),
@@ -133,7 +133,7 @@ def test_the_same_operand_twice_is_read_once() -> None:
     assert apart.bytes_read == 2 * 4 * 64
 
 
-def test_a_slice_of_an_operand_is_all_that_is_read() -> None:
+def test_sliced_operand_reads_only_the_slice() -> None:
     table, row = tensor(1000, 64), tensor(1, 64)
     index = tensor(dtype="int32")
     fused = computation(
@@ -147,7 +147,7 @@ def test_a_slice_of_an_operand_is_all_that_is_read() -> None:
     assert found.bytes_written == 4 * 64
 
 
-def test_elements_that_no_slice_takes_are_not_computed() -> None:
+def test_elements_outside_slices_are_not_computed() -> None:
     table, row = tensor(1000, 64), tensor(1, 64)
     index = tensor(dtype="int32")
     fused = computation(
@@ -182,7 +182,7 @@ def test_an_update_in_place_writes_the_part() -> None:
     assert found.bytes_read == 4 * 1000 * 64 + 4
 
 
-def test_a_loop_costs_its_body_as_often_as_it_runs() -> None:
+def test_loop_costs_its_body_per_iteration() -> None:
     x = tensor(64, 64)
     body = computation(
         inner("parameter", x, parameter=0), inner("dot", x, [0, 0], contracting=(1,))
@@ -193,7 +193,7 @@ def test_a_loop_costs_its_body_as_often_as_it_runs() -> None:
     assert ops.cost(OpCall(name="hlo::while", hlo=instruction)) is None
 
 
-def test_of_a_conditional_the_largest_branch_counts() -> None:
+def test_conditional_costs_its_largest_branch() -> None:
     x = tensor(64, 64)
     parameter = inner("parameter", x, parameter=0)
     branches = (
@@ -231,5 +231,5 @@ def test_collectives_are_costed_where_they_begin() -> None:
         ("collective-permute-done", "communication"),
     ],
 )
-def test_classes(kind: str, expected: str) -> None:
+def test_instructions_have_operator_classes(kind: str, expected: str) -> None:
     assert ops.op_class(f"hlo::{kind}") == expected

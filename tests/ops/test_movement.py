@@ -24,7 +24,7 @@ def test_cat_moves_all_its_pieces() -> None:
     assert unknown("cat", (t(10, dtype=""), t(20, dtype="")), 0)  # a list without dtypes
 
 
-def test_padding_writes_the_border_too() -> None:
+def test_padding_writes_the_border() -> None:
     assert cost("constant_pad_nd", t(3, 4, 4), (1, 1, 2, 0), 0).bytes_written == 4 * 3 * 6 * 6
 
 
@@ -33,7 +33,7 @@ def test_views_have_zero_cost_not_unknown() -> None:
         assert cost(name).bytes == 0
 
 
-def test_reductions_read_everything_and_write_what_is_left() -> None:
+def test_reductions_read_inputs_and_write_results() -> None:
     x = t(64, 100)
     assert cost("sum", x, (0,), False, None).bytes_written == 4 * 100
     assert cost("sum", x, None).bytes_written == 4
@@ -49,7 +49,7 @@ def test_reductions_read_everything_and_write_what_is_left() -> None:
     assert cost("sum", x, (0,), False, None).flops == {"vector.float32": 6400}
 
 
-def test_distances_and_their_gradient() -> None:
+def test_distances_and_their_backward_are_costed() -> None:
     a, b, distances = t(10, 8), t(20, 8), t(10, 20)
     assert cost("_cdist_forward", a, b, 2.0, None).bytes == 4 * (80 + 160 + 200)
     found = cost("_cdist_backward", distances, a, b, 2.0, distances)
@@ -57,7 +57,7 @@ def test_distances_and_their_gradient() -> None:
     assert found.flops == {"vector.float32": 4 * 200 * 8}
 
 
-def test_dropout_writes_a_mask_of_bytes() -> None:
+def test_dropout_writes_a_byte_mask() -> None:
     found = cost("native_dropout", t(N, dtype="bfloat16"), 0.1, True)
     assert found.bytes == N * (2 + 2 + 1)
 
@@ -66,7 +66,7 @@ def test_random_numbers_are_written_only() -> None:
     assert cost("normal_", t(N), 0.0, 1.0, None).bytes == 4 * N
 
 
-def test_pooling() -> None:
+def test_pooling_reads_inputs_and_writes_outputs() -> None:
     x = t(8, 64, 112, 112)
     out = 8 * 64 * 56 * 56
     found = cost("max_pool2d_with_indices", x, (3, 3), (2, 2), (1, 1), (1, 1), False)
@@ -80,7 +80,7 @@ def test_pooling() -> None:
     assert cost("_adaptive_avg_pool2d", x, (1, 1)).bytes_written == 4 * 8 * 64
 
 
-def test_interpolation_by_size_or_by_scale() -> None:
+def test_interpolation_uses_size_or_scale() -> None:
     x = t(1, 3, 8, 8)
     assert cost("upsample_bilinear2d", x, (16, 16), False, None, None).bytes_written == 4 * 3 * 256
     assert cost("upsample_nearest2d", x, None, (2.0, 2.0)).bytes_written == 4 * 3 * 256

@@ -12,7 +12,7 @@ def test_layer_norm_writes_two_statistics_a_row() -> None:
     assert found.bytes_written == 2 * N + 2 * 4 * ROWS
 
 
-def test_layer_norm_backward() -> None:
+def test_layer_norm_backward_matches_hand_arithmetic() -> None:
     x, rows, w = t(ROWS, WIDTH), t(ROWS, 1), t(WIDTH)
     found = cost("native_layer_norm_backward", x, x, (WIDTH,), rows, rows, w, w, (True, True, True))
     assert found.bytes_read == 4 * (2 * N + 2 * ROWS + WIDTH)
@@ -32,7 +32,7 @@ def test_batch_norm_updates_its_statistics_only_in_training() -> None:
     assert inference.bytes_written == 4 * 12800
 
 
-def test_batch_norm_backward() -> None:
+def test_batch_norm_backward_matches_hand_arithmetic() -> None:
     x, c = t(8, 16, 10, 10), t(16)
     found = cost("native_batch_norm_backward", x, x, c, c, c, c, c, True, 1e-5, (True, True, True))
     assert found.bytes_read == 4 * (2 * 12800 + 3 * 16)
@@ -40,7 +40,7 @@ def test_batch_norm_backward() -> None:
     assert cost("cudnn_batch_norm_backward", x, x, c, c, c, c, c, 1e-5).bytes == found.bytes
 
 
-def test_batch_norm_backward_writes_what_is_asked_for() -> None:
+def test_batch_norm_backward_writes_requested_gradients() -> None:
     x, c = t(8, 16, 10, 10), t(16)
     frozen_below = (c, c, c, c, c, True, 1e-5, (False, True, True))
     for name in ("native_batch_norm_backward", "batch_norm_backward"):
@@ -53,7 +53,7 @@ def test_group_norm_keeps_statistics_of_each_group() -> None:
     assert found.bytes_written == 4 * (12800 + 2 * 8 * 4)
 
 
-def test_softmax_can_widen() -> None:
+def test_softmax_may_write_a_wider_dtype() -> None:
     x = t(ROWS, WIDTH, dtype=BF)
     assert cost("_softmax", x, -1, False).bytes == 2 * N + 2 * N
     assert cost("_softmax", x, -1, True).bytes == 2 * N + 4 * N
@@ -76,7 +76,7 @@ def test_nll_loss_reads_one_entry_a_target() -> None:
     assert backward.bytes_written == 4 * ROWS  # zeros are an operator of their own
 
 
-def test_pointwise_losses() -> None:
+def test_pointwise_losses_are_costed() -> None:
     x = t(ROWS, WIDTH)
     assert cost("mse_loss", x, x, 1).bytes == 8 * N + 4
     assert cost("mse_loss", x, x, 0).bytes == 8 * N + 4 * N

@@ -28,13 +28,15 @@ N = 1000
         ("pow", (2.0, t(N)), 4 * N, 4 * N),
     ],
 )
-def test_traffic(name: str, args: tuple[object, ...], bytes_read: int, bytes_written: int) -> None:
+def test_pointwise_traffic_matches_hand_arithmetic(
+    name: str, args: tuple[object, ...], bytes_read: int, bytes_written: int
+) -> None:
     found = cost(name, *args)
     assert (found.bytes_read, found.bytes_written) == (bytes_read, bytes_written)
     assert found.in_place is name.endswith("_")
 
 
-def test_half_types_compute_in_float32_and_integers_not_at_all() -> None:
+def test_half_types_use_float32_units_and_integers_have_no_flops() -> None:
     assert cost("mul", t(N, dtype="float16"), 2.0).flops == {"vector.float32": N}
     assert cost("mul", t(N, dtype="float64"), 2.0).flops == {"vector.float64": N}
     assert cost("mul", t(N, dtype="int64"), 2).flops == {}

@@ -43,7 +43,7 @@ def test_a_user_registers_a_formula_in_five_lines() -> None:
     assert costs.cost(call("mylib::scale")) is None  # nothing recorded: unknown
 
 
-def test_a_name_registered_twice_fails_loudly() -> None:
+def test_duplicate_registration_raises() -> None:
     with pytest.raises(ValueError, match="aten::mm has a cost formula already"):
         costs.formula("aten::mm", op_class="contraction")(lambda _: None)
     with pytest.raises(ValueError, match="new::op has a cost formula already"):
@@ -59,7 +59,7 @@ def test_operator_without_formula_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("name", costs.names())
-def test_every_formula_keeps_the_contract(name: str) -> None:
+def test_every_formula_meets_the_contract(name: str) -> None:
     found = costs.find(name)
     assert found is not None
     assert found.op_class in get_args(costs.OpClass)
@@ -73,7 +73,7 @@ def test_every_formula_keeps_the_contract(name: str) -> None:
             assert all(unit.split(".")[0] in ("matmul", "vector") for unit in result.flops)
 
 
-def test_a_contraction_has_flops_and_movement_has_none() -> None:
+def test_contractions_have_flops_and_movement_has_none() -> None:
     square = t(4, 4)
     assert costs.cost(call("mm", square, square)).total_flops > 0  # type: ignore[union-attr]
     for name in ("copy_", "zero_", "sort"):

@@ -25,7 +25,7 @@ def test_sequence_first_backends_agree_with_heads_first(
     assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
 
 
-def test_packed_sequences_are_taken_as_of_one_length() -> None:
+def test_packed_sequences_are_assumed_of_equal_length() -> None:
     # 8192 tokens of 32 sequences: the least is 32 squares of 256, whatever the longest is.
     q, offsets = t(8192, H, D, dtype=BF), t(33, dtype="int32")
     found = cost("_flash_attention_forward", q, q, q, offsets, offsets, 4096, 4096, 0.0, False)
@@ -36,7 +36,7 @@ def test_packed_sequences_are_taken_as_of_one_length() -> None:
     assert causal.total_flops == 2 * 2 * 32 * H * (256 * 257 // 2) * D
 
 
-def test_one_query_for_each_of_several_caches_meets_every_key() -> None:
+def test_decode_queries_attend_to_every_cached_key() -> None:
     q, kv, offsets = t(32, H, D, dtype=BF), t(8192, H, D, dtype=BF), t(33, dtype="int32")
     found = cost("_flash_attention_forward", q, kv, kv, offsets, offsets, 1, 4096, 0.0, True)
     assert found.total_flops == 2 * 2 * H * 8192 * D
@@ -55,21 +55,21 @@ def test_the_backward_of_packed_sequences_writes_three_gradients() -> None:
 
 
 @pytest.mark.parametrize(("mask_type", "scored"), [(0, 8), (1, 1 + 2), (2, 3 + 4)])
-def test_the_mask_type_says_which_corner(mask_type: int, scored: int) -> None:
+def test_mask_type_selects_the_causal_corner(mask_type: int, scored: int) -> None:
     q, kv = t(1, 2, 1, D, dtype=BF), t(1, 4, 1, D, dtype=BF)
     args = (None, None, None, 2, 4, 0.0, mask_type, False)
     found = cost("_efficient_attention_forward", q, kv, kv, *args)
     assert found.total_flops == 2 * 2 * scored * D
 
 
-def test_a_window_scores_a_band() -> None:
+def test_window_attention_counts_a_band() -> None:
     q = t(1, 8, 1, D, dtype=BF)
     # Each token, the two before it and itself: 1 + 2 + 6 x 3.
     args = (None, None, 8, 8, 0.0, True, False, None, 2, 2)
     assert cost("_flash_attention_forward", q, q, q, *args).total_flops == 2 * 2 * 21 * D
 
 
-def test_keys_behind_a_table_are_unknown() -> None:
+def test_keys_behind_a_block_table_are_unknown() -> None:
     q, offsets, table = t(32, H, D, dtype=BF), t(33, dtype="int32"), t(32, 64, dtype="int32")
     pages = t(512, 16, H, D, dtype=BF)
     args = (offsets, offsets, 1, 4096, 0.0, True, False, None, None, None, None, None, table)
@@ -87,7 +87,7 @@ PACKED_FORWARD = {
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_the_packages_kernels_cost_what_torchs_do(name: str) -> None:
+def test_flash_attn_package_costs_the_same_as_torch(name: str) -> None:
     q, kv = t(B, S, H, D, dtype=BF), t(B, S, 2, D, dtype=BF)  # four queries to a key
     expected = cost("_flash_attention_forward", q, kv, kv, None, None, S, S, 0.0, True)
     assert expected.total_flops == 2 * 2 * B * H * (S * (S + 1) // 2) * D
@@ -95,13 +95,13 @@ def test_the_packages_kernels_cost_what_torchs_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PACKED_FORWARD)
-def test_the_packages_kernels_take_packed_sequences(name: str) -> None:
+def test_flash_attn_package_accepts_packed_sequences(name: str) -> None:
     q, at = t(B * S, H, D, dtype=BF), t(B + 1, dtype="int32")
     expected = cost("_flash_attention_forward", q, q, q, at, at, S, S, 0.0, True)
     assert cost(name, q, q, q, at, at, *PACKED_FORWARD[name]) == expected
 
 
-def test_the_packages_backward_costs_what_torchs_does() -> None:
+def test_flash_attn_backward_costs_the_same_as_torch() -> None:
     q, rows = t(B, S, H, D, dtype=BF), t(B, H, S)
     five = (q, q, q, q, q, rows)
     expected = cost("_flash_attention_backward", *five, None, None, S, S, 0.0, True)
@@ -111,7 +111,7 @@ def test_the_packages_backward_costs_what_torchs_does() -> None:
     assert cost("xformers_flash::flash_bwd", False, *five, *none) == expected
 
 
-def test_the_packages_backward_takes_packed_sequences() -> None:
+def test_flash_attn_backward_accepts_packed_sequences() -> None:
     q, rows, at = t(B * S, H, D, dtype=BF), t(H, B * S), t(B + 1, dtype="int32")
     five = (q, q, q, q, q, rows)
     expected = cost("_flash_attention_backward", *five, at, at, S, S, 0.0, True)
@@ -121,7 +121,7 @@ def test_the_packages_backward_takes_packed_sequences() -> None:
     assert cost("xformers_flash::flash_bwd", True, *five, at, at, *numbers) == expected
 
 
-def test_a_packages_window_scores_a_band() -> None:
+def test_flash_attn_window_counts_a_band() -> None:
     q = t(1, 8, 1, D, dtype=BF)
     found = cost("flash_attn::_flash_attn_forward", q, q, q, 0.0, 0.125, True, 2, 2, 0.0)
     assert found.total_flops == 2 * 2 * (1 + 2 + 6 * 3) * D

@@ -10,7 +10,7 @@ def bf16(*shape: int) -> object:
     return t(*shape, dtype="bfloat16")
 
 
-def test_a_decode_reads_the_cache_of_each_sequence_once() -> None:
+def test_decode_reads_each_cache_once() -> None:
     """16 sequences of up to 1,000 keys, 8 key heads of 128 for 32 heads: K and V in two bytes."""
     query, cache = bf16(16, 32, 128), bf16(4000, 16, 8, 128)
     offsets = t(17, dtype="int32")
@@ -24,7 +24,7 @@ def test_a_decode_reads_the_cache_of_each_sequence_once() -> None:
     assert found.upper_bound
 
 
-def test_a_prefill_computes_the_triangle() -> None:
+def test_prefill_computes_the_causal_triangle() -> None:
     """Two sequences of 100 tokens each, nothing cached before: 100 * 101 / 2 pairs a head."""
     query, cache = bf16(200, 4, 64), bf16(50, 16, 2, 64)
     offsets = t(3, dtype="int32")
@@ -33,7 +33,7 @@ def test_a_prefill_computes_the_triangle() -> None:
     assert found.flops == {"matmul.bfloat16": pytest.approx(2 * 2 * 2 * 4 * 5050 * 64)}
 
 
-def test_the_older_paged_kernel_has_its_heads_in_a_number() -> None:
+def test_older_paged_attention_has_its_head_count_as_argument() -> None:
     query, keys, values = bf16(8, 16, 64), bf16(500, 2, 8, 16, 8), bf16(500, 2, 64, 16)
     tables = t(8, 32, dtype="int32")
     lengths = t(8, dtype="int32")
@@ -43,7 +43,7 @@ def test_the_older_paged_kernel_has_its_heads_in_a_number() -> None:
     assert found.bytes_read == 8 * 16 * 64 * 2 + 2 * 8 * 512 * 2 * 64 * 2
 
 
-def test_experts_read_the_weights_that_tokens_reach() -> None:
+def test_experts_read_weights_of_reached_experts() -> None:
     """4 tokens choose 2 of 64 experts: at most 8 are read; each row meets 3 matrices of 32 x 16."""
     tokens, first, second = bf16(4, 32), bf16(64, 32, 32), bf16(64, 32, 16)
     weights, ids = t(4, 2), t(4, 2, dtype="int32")
@@ -54,7 +54,7 @@ def test_experts_read_the_weights_that_tokens_reach() -> None:
     assert found.bytes_written == 4 * 32 * 2
 
 
-def test_quantised_products_read_weights_as_they_are_packed() -> None:
+def test_quantised_matmuls_read_packed_weights() -> None:
     """M = 8, K = 256, N = 512."""
     x, out = bf16(8, 256), bf16(8, 512)
     flops = 2 * 8 * 256 * 512
@@ -91,7 +91,7 @@ def test_norms_gates_caches_and_samples_move_each_tensor_once() -> None:
     assert found.bytes == 4 * 2 * 64 * 2 + 4 * 64 * 2
 
 
-def test_an_all_reduce_of_an_engine_is_communication() -> None:
+def test_engine_all_reduce_is_communication() -> None:
     x = bf16(888, 2880)
     assert costs.op_class("vllm::all_reduce") == "communication"
     assert cost("vllm::all_reduce", x).bytes_read == 888 * 2880 * 2

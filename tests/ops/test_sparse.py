@@ -18,6 +18,6 @@ def test_a_sparse_product_reads_the_dense_factor_and_writes_the_result() -> None
     assert added == found
 
 
-def test_other_operators_on_a_sparse_tensor_have_no_known_cost() -> None:
+def test_other_sparse_operators_have_unknown_cost() -> None:
     assert cost(OpCall(name="aten::relu", args=(SPARSE,))) is None
     assert cost(OpCall(name="aten::mm", args=(SPARSE, SPARSE))) is None

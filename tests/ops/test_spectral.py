@@ -9,26 +9,26 @@ from tests.ops.recording import record
 ROWS, N = 32, 1024  # log2 N = 10
 
 
-def test_a_complex_transform() -> None:
+def test_complex_fft_matches_hand_arithmetic() -> None:
     found = cost("_fft_c2c", t(ROWS, N, dtype="complex64"), (1,), 0, True)
     assert (found.bytes_read, found.bytes_written) == (8 * ROWS * N, 8 * ROWS * N)
     assert found.flops == {"vector.float32": 5 * ROWS * N * 10}
 
 
-def test_a_real_transform_keeps_one_side_and_does_half() -> None:
+def test_real_fft_keeps_one_side_at_half_the_flops() -> None:
     found = cost("_fft_r2c", t(ROWS, N), (1,), 0, True)
     assert (found.bytes_read, found.bytes_written) == (4 * ROWS * N, 8 * ROWS * (N // 2 + 1))
     assert found.flops == {"vector.float32": 2.5 * ROWS * N * 10}
     assert cost("_fft_r2c", t(ROWS, N), (1,), 0, False).bytes_written == 8 * ROWS * N
 
 
-def test_back_to_real_numbers() -> None:
+def test_inverse_real_fft_matches_hand_arithmetic() -> None:
     found = cost("_fft_c2r", t(ROWS, N // 2 + 1, dtype="complex64"), (1,), 2, N)
     assert (found.bytes_read, found.bytes_written) == (8 * ROWS * (N // 2 + 1), 4 * ROWS * N)
     assert found.flops == {"vector.float32": 2.5 * ROWS * N * 10}
 
 
-def test_several_axes_are_one_long_one() -> None:
+def test_fft_over_several_axes_counts_their_product() -> None:
     found = cost("_fft_c2c", t(32, 32, dtype="complex128"), (0, 1), 0, True)
     assert found.flops == {"vector.float64": 5 * N * 10}
 

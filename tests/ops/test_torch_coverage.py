@@ -41,7 +41,9 @@ def steps(model: str, optimizer: str, precision: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("model", MODELS)
-def test_models(model: str, precision: str, tmp_path: Path) -> None:
+def test_operators_of_common_models_have_formulas(
+    model: str, precision: str, tmp_path: Path
+) -> None:
     train = steps(model, "AdamW fused", precision)
     try:
         train()
@@ -53,13 +55,13 @@ def test_models(model: str, precision: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_optimizers(optimizer: str, tmp_path: Path) -> None:
+def test_operators_of_optimizers_have_formulas(optimizer: str, tmp_path: Path) -> None:
     missing = without_cost(record(steps("convolutional", optimizer, "float32"), tmp_path))
     assert not missing
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_inference(model: str, tmp_path: Path) -> None:
+def test_operators_of_inference_have_formulas(model: str, tmp_path: Path) -> None:
     network, loss = MODELS[model]()
     network.eval()
 
@@ -70,7 +72,7 @@ def test_inference(model: str, tmp_path: Path) -> None:
     assert not without_cost(record(infer, tmp_path))
 
 
-def test_losses(tmp_path: Path) -> None:
+def test_operators_of_losses_have_formulas(tmp_path: Path) -> None:
     functional = torch.nn.functional
     names = (
         "l1_loss smooth_l1_loss huber_loss mse_loss binary_cross_entropy kl_div soft_margin_loss"
@@ -90,7 +92,7 @@ def test_losses(tmp_path: Path) -> None:
         assert not without_cost(record(compute, tmp_path))
 
 
-def test_sampling_and_searching(tmp_path: Path) -> None:
+def test_operators_of_sampling_and_search_have_formulas(tmp_path: Path) -> None:
     def draw() -> None:
         p = torch.rand(4, 10)
         torch.multinomial(p, 3)
@@ -112,7 +114,7 @@ def test_sampling_and_searching(tmp_path: Path) -> None:
 COMPOSITES = {"aten::positive", "aten::rrelu", "aten::rrelu_"}
 
 
-def test_every_operator_torch_calls_pointwise_has_a_formula() -> None:
+def test_every_pointwise_operator_of_torch_has_a_formula() -> None:
     missing = set()
     for schema in torch._C._jit_get_all_schemas():
         if schema.name.startswith("aten::"):

@@ -58,7 +58,7 @@ PRODUCTS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_products(name: str, tmp_path: Path) -> None:
+def test_matmul_flops_equal_those_of_torch(name: str, tmp_path: Path) -> None:
     assert matrix_flops(record(PRODUCTS[name], tmp_path)) == counted(PRODUCTS[name])
 
 
@@ -91,17 +91,17 @@ CONVOLUTIONS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, tmp_path: Path) -> None:
+def test_convolution_flops_equal_those_of_torch(name: str, tmp_path: Path) -> None:
     assert matrix_flops(record(CONVOLUTIONS[name], tmp_path)) == counted(CONVOLUTIONS[name])
 
 
-def test_a_grouped_convolution_costs_three_forwards(tmp_path: Path) -> None:
+def test_grouped_convolution_training_costs_three_forwards(tmp_path: Path) -> None:
     step = backward(F.conv2d, leaf(2, 4, 16, 16), leaf(8, 2, 3, 3), groups=2)
     assert matrix_flops(record(step, tmp_path)) == 3 * 2 * 2 * 8 * 14 * 14 * 2 * 9
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal: bool, tmp_path: Path) -> None:
+def test_attention_flops_equal_those_of_torch(causal: bool, tmp_path: Path) -> None:
     def attend() -> None:
         out = F.scaled_dot_product_attention(
             *(leaf(2, 4, 32, 16) for _ in range(3)), is_causal=causal
@@ -113,7 +113,7 @@ def test_attention(causal: bool, tmp_path: Path) -> None:
     assert matrix_flops(record(attend, tmp_path)) == (forward + back) * 2 * 2 * 4 * scored * 16
 
 
-def test_attention_agrees_with_the_math_backend_that_torch_counts(tmp_path: Path) -> None:
+def test_attention_flops_equal_those_of_the_math_backend(tmp_path: Path) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q = torch.randn(2, 4, 32, 16)
@@ -129,7 +129,7 @@ def test_attention_agrees_with_the_math_backend_that_torch_counts(tmp_path: Path
     assert matrix_flops(record(math, tmp_path)) == counted(math)
 
 
-def test_a_recurrent_layer(tmp_path: Path) -> None:
+def test_recurrent_layer_flops_equal_its_matmuls(tmp_path: Path) -> None:
     layer = torch.nn.LSTM(16, 32, batch_first=True)
     x = torch.randn(4, 10, 16)
 
@@ -142,7 +142,7 @@ def test_a_recurrent_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer", "unet", "gru", "rnn", "experts"])
-def test_whole_models_count_each_piece_of_work_once(name: str, tmp_path: Path) -> None:
+def test_whole_models_count_each_operator_once(name: str, tmp_path: Path) -> None:
     from tests.ops.models import MODELS
 
     _, loss = MODELS[name]()

@@ -45,14 +45,14 @@ def test_a_transposed_view_of_a_whole_storage_is_the_same_memory() -> None:
     assert read(x, transposed) == (400_000, False)
 
 
-def test_halves_of_one_tensor_are_two() -> None:
+def test_two_halves_of_a_tensor_count_separately() -> None:
     # a, b = x.chunk(2): one storage, one layout, another offset that nobody records.
     half = functools.partial(t, 500, 100, strides=(100, 1), storage=7, storage_bytes=400_000)
     a, b = half(identity=0), half(identity=1)
     assert read(a, b) == (2 * 200_000, True)
 
 
-def test_views_may_lie_elsewhere_in_a_storage_of_unknown_size() -> None:
+def test_views_of_a_storage_of_unknown_size_count_separately() -> None:
     a = t(1000, 100, strides=(100, 1), storage=7, identity=0)
     b = t(1000, 100, strides=(100, 1), storage=7, identity=1)
     assert read(a, b) == (2 * 400_000, True)
@@ -62,7 +62,7 @@ def test_views_may_lie_elsewhere_in_a_storage_of_unknown_size() -> None:
     assert read(query, key) == (2 * 8 * 64 * 4, True)
 
 
-def test_without_storage_alike_inputs_are_an_upper_bound() -> None:
+def test_equal_inputs_without_storage_ids_give_an_upper_bound() -> None:
     assert read(t(10), t(10)) == (80, True)
     assert read(t(10), t(20)) == (120, False)
     assert read(t(10), t(10, dtype="float16")) == (60, False)
@@ -77,6 +77,6 @@ def test_a_tensor_without_dtype_is_never_zero_bytes() -> None:
         moved(reads=(t(10, dtype=""),))
 
 
-def test_no_more_of_a_tensor_is_touched_than_there_is() -> None:
+def test_accessed_bytes_do_not_exceed_the_tensor() -> None:
     assert partial(t(10), 1_000).bytes == 40
     assert partial(t(10), 3).bytes == 12
