@@ -30,7 +30,7 @@ TRACES = {path.name: path for folder in (SHARED, DATA) for path in sorted(folder
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_page_of_a_trace_loads_without_a_word_and_without_a_request(
+def test_page_loads_without_console_messages_or_requests(
     browser: Browser, tmp_path: Path, name: str
 ) -> None:
     diagnosis = boundby.load(TRACES[name])
@@ -42,7 +42,7 @@ def test_the_page_of_a_trace_loads_without_a_word_and_without_a_request(
     check_dots(page, diagnosis)
 
 
-def test_light_dark_and_back(page: Page) -> None:
+def test_theme_switches_between_light_and_dark(page: Page) -> None:
     scheme = "return document.documentElement.dataset.scheme"
     page.command(
         "Emulation.setEmulatedMedia",
@@ -74,7 +74,7 @@ def test_printing_shows_every_table(page: Page) -> None:
         page.command("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_every_control_is_reached_by_keyboard(page: Page) -> None:
+def test_every_control_is_reachable_by_keyboard(page: Page) -> None:
     page.run("document.activeElement?.blur()")
     page.one("body").send_keys("\t")
     seen = []
@@ -90,7 +90,7 @@ def test_every_control_is_reached_by_keyboard(page: Page) -> None:
     assert any(tag.startswith("evidence-tab") for tag in seen)
 
 
-def test_names_that_would_be_markup_stay_text(browser: Browser, tmp_path: Path) -> None:
+def test_names_with_markup_stay_text(browser: Browser, tmp_path: Path) -> None:
     page = show(browser, tmp_path, diagnosis_page(evil_diagnosis()))
     walk(page)
     page.run("boundbyPage.timeline.choose(0)")
@@ -100,9 +100,7 @@ def test_names_that_would_be_markup_stay_text(browser: Browser, tmp_path: Path) 
     assert page.complaints() == []
 
 
-def test_a_step_of_which_only_the_time_is_known_has_a_page(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_step_with_only_a_time_has_a_page(browser: Browser, tmp_path: Path) -> None:
     page = show(browser, tmp_path, diagnosis_page(bare_diagnosis()))
     walk(page)
     assert page.complaints() == []
@@ -138,7 +136,7 @@ def test_comparison_page_shows_slowdowns(browser: Browser, tmp_path: Path) -> No
     assert len(page.all("#group-differences tbody tr")) == len(made.groups)
 
 
-def test_a_notebook_frame_shows_the_page(browser: Browser, tmp_path: Path) -> None:
+def test_notebook_frame_shows_the_page(browser: Browser, tmp_path: Path) -> None:
     frame = in_notebook(real_diagnosis())
     page = show(browser, tmp_path, f"<!doctype html><body>{frame}</body>")
     with page.frame("iframe"):

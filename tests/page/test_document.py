@@ -17,7 +17,7 @@ def test_the_largest_page_stays_within_its_size() -> None:
     assert len(diagnosis_page(large_diagnosis()).encode()) < 1_600_000
 
 
-def test_only_this_script_and_this_style_may_act() -> None:
+def test_content_policy_allows_only_own_script_and_style() -> None:
     page = diagnosis_page(full_diagnosis())
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -53,13 +53,13 @@ def test_the_content_is_the_diagnosis() -> None:
     assert [finding["why"] for finding in told["findings"]] == ["it has to wait"] * 3
 
 
-def test_without_scripts_the_report_is_there_as_text() -> None:
+def test_page_without_scripts_shows_the_report_as_text() -> None:
     page = diagnosis_page(real_diagnosis())
     (text,) = re.findall(r"<noscript><pre>(.*?)</pre></noscript>", page, re.DOTALL)
     assert "Overhead-bound" in html.unescape(text)
 
 
-def test_licences_of_its_parts_come_with_it() -> None:
+def test_page_includes_licences_of_its_parts() -> None:
     page = html.unescape(diagnosis_page(real_diagnosis()))
     for words in ("Apache ECharts", "Apache License", "Baidu", "Microsoft Corporation"):
         assert words in page

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.browser import Browser, Page
 
 
-def test_the_three_answers_stand_at_the_top(page: Page) -> None:
+def test_verdict_account_and_first_finding_are_at_the_top(page: Page) -> None:
     diagnosis = full_diagnosis()
     assert page.text("h1").startswith("Overhead-bound")
     assert "14.6 ms" in page.text(".step-time")
@@ -30,7 +30,7 @@ def test_the_three_answers_stand_at_the_top(page: Page) -> None:
     assert gains[0].startswith("zero overhead")
 
 
-def test_warnings_are_in_plain_sight(page: Page) -> None:
+def test_warnings_are_visible(page: Page) -> None:
     assert page.texts("main > .warnings li") == [note.text for note in full_diagnosis().notes]
     assert page.run(
         "const box = document.querySelector('main > .warnings').getBoundingClientRect();"
@@ -38,7 +38,7 @@ def test_warnings_are_in_plain_sight(page: Page) -> None:
     )
 
 
-def test_a_table_sorts_searches_and_copies(page: Page) -> None:
+def test_table_can_be_sorted_searched_and_copied(page: Page) -> None:
     diagnosis = full_diagnosis()
     open_tab(page, "Operators")
     rows = '[data-table="operators"] tbody tr'
@@ -68,7 +68,7 @@ def test_a_table_sorts_searches_and_copies(page: Page) -> None:
     assert sorted(copied) == pytest.approx(sorted(row.ns for row in wanted))
 
 
-def test_modules_are_a_tree_that_adds_up(page: Page) -> None:
+def test_module_tree_adds_up(page: Page) -> None:
     diagnosis = full_diagnosis()
     open_tab(page, "Modules")
     shares = page.texts('[data-table="modules"] tbody tr[aria-level="1"] td:nth-child(3)')
@@ -134,7 +134,7 @@ def test_what_if_shows_the_replayed_combination(page: Page) -> None:
     assert page.one(f'[data-fault="{third}"]').is_enabled()
 
 
-def test_larger_batches_are_reported_with_what_they_get_done(page: Page) -> None:
+def test_larger_batches_are_shown_with_their_throughput(page: Page) -> None:
     rows = page.texts("table.batches tbody tr")
     assert [row.startswith(("2 times", "4 times")) for row in rows] == [True, True]
     assert [row.rsplit("ms", 1)[1] for row in rows] == ["1.60x", "2.00x"]
@@ -154,13 +154,13 @@ def test_proof_is_shown_with_its_prediction(page: Page) -> None:
     assert width == pytest.approx(100 * 0.11 / 0.94, rel=1e-3)
 
 
-def test_ranks_show_whom_the_others_wait_for(page: Page) -> None:
+def test_ranks_show_the_slowest_rank(page: Page) -> None:
     assert "wait for rank 2" in page.text("#ranks")
     assert page.text("tr.late th").startswith("2")
     assert "no such file" in page.text("#ranks")
 
 
-def test_the_machine_has_its_roofs_its_curves_and_its_age(page: Page) -> None:
+def test_machine_section_has_roofs_curves_and_age(page: Page) -> None:
     page.look_at("#machine")
     assert "ago" in page.text("#machine .heading")
     assert "memory.dram" in page.text("#roofs")
@@ -169,9 +169,7 @@ def test_the_machine_has_its_roofs_its_curves_and_its_age(page: Page) -> None:
     assert len(page.all("#machine canvas")) == 2
 
 
-def test_an_estimated_step_shows_both_verdicts_and_no_second_figure(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_estimated_step_shows_both_verdicts(browser: Browser, tmp_path: Path) -> None:
     """The top and the evidence agree on which figure is measured and which is estimated."""
     full = full_diagnosis()
     replace = msgspec.structs.replace

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.browser import Page
 
 
-def test_the_timeline_zooms_to_a_microsecond_and_back(page: Page) -> None:
+def test_timeline_zooms_to_a_microsecond_and_back(page: Page) -> None:
     page.look_at("#timeline")
     whole = span(page)
     canvas = page.one("canvas.timeline")
@@ -43,7 +43,7 @@ def span(page: Page) -> float:
     return float(view["to"] - view["from"])
 
 
-def test_the_timeline_finds_slices_and_ties_kernels_to_launches(page: Page) -> None:
+def test_timeline_search_finds_slices_and_links_kernels_to_launches(page: Page) -> None:
     diagnosis = full_diagnosis()
     page.look_at("#timeline")
     page.one("#timeline-search").send_keys("cudaStreamSynchronize")
@@ -59,7 +59,7 @@ def test_the_timeline_finds_slices_and_ties_kernels_to_launches(page: Page) -> N
     assert launch.name in page.text(".detail")
 
 
-def test_the_timeline_draws_what_is_there(page: Page) -> None:
+def test_timeline_draws_the_visible_slices(page: Page) -> None:
     """Where a kernel is, its lane has its colour; where the device idles, it has none."""
     page.look_at("#timeline")
     longest = max(
