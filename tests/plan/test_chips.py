@@ -21,11 +21,11 @@ from boundby.plan import chips
         ("trn1", "Trainium1"),
     ],
 )
-def test_chips_are_found_by_the_names_people_use(asked: str, found: str) -> None:
+def test_chips_are_found_by_common_names(asked: str, found: str) -> None:
     assert chips.find(asked).name == found
 
 
-def test_an_unknown_chip_names_the_nearest() -> None:
+def test_unknown_chip_suggests_the_nearest() -> None:
     with pytest.raises(BoundbyError, match="nearest are"):
         chips.find("h1000")
 

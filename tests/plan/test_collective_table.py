@@ -38,18 +38,18 @@ def test_large_messages_in_a_node_reach_the_published_rates(tmp_path: Path) -> N
     assert _rate(tmp_path, collective="all_gather") * 7 / 8 == pytest.approx(362, rel=0.05)
 
 
-def test_the_named_nics_bound_what_crosses_nodes(tmp_path: Path) -> None:
+def test_named_nics_limit_traffic_between_nodes(tmp_path: Path) -> None:
     fast = _rate(tmp_path, nodes="2", chips_total="16", interconnect="NVLink + 8x400 Gb/s IB")
     slow = _rate(tmp_path, nodes="2", chips_total="16", interconnect="NVLink + 8x100 Gb/s IB")
     assert fast > 2 * slow
 
 
-def test_a_rack_is_one_domain(tmp_path: Path) -> None:
+def test_rack_is_one_scale_up_domain(tmp_path: Path) -> None:
     rack = _rate(tmp_path, chip="GB200-192GB", nodes="18", chips_total="72")
     assert rack > 5 * _rate(tmp_path, nodes="18", chips_total="72")
 
 
-def test_two_chips_of_a_mesh_share_one_link(tmp_path: Path) -> None:
+def test_two_chips_of_a_mesh_use_one_link(tmp_path: Path) -> None:
     """MI300X: seven links a chip, of which a pair has one."""
     pair = _rate(tmp_path, chip="MI300X", chips_total="2", collective="all_gather")
     whole = _rate(tmp_path, chip="MI300X", chips_total="8", collective="all_gather")

@@ -14,7 +14,7 @@ def _node(size: int) -> Group:
     return Group(size=size, local=size, domains=1)
 
 
-def test_all_gather_in_a_node_moves_all_but_ones_own_part() -> None:
+def test_all_gather_in_a_node_moves_all_but_the_own_shard() -> None:
     """17 GB over 8 H100: 361 GB/s of bus bandwidth was measured, 0.8 of 450."""
     size = 17.18e9
     ns = collectives.all_gather_ns(size, _node(8), chips.find("h100"))
@@ -29,7 +29,7 @@ def test_all_reduce_between_nodes_uses_the_nics_of_the_group() -> None:
     assert 2 * size * 79 / 80 / (ns * 1e-9) == pytest.approx(320e9, rel=0.2)
 
 
-def test_a_closed_ring_of_a_torus_gathers_at_both_directions() -> None:
+def test_closed_torus_ring_uses_both_directions() -> None:
     ns = collectives.all_gather_ns(
         2 * 2048 * 8192, Group(size=16, local=16, domains=1, wraps=True), chips.find("v5e")
     )
@@ -37,7 +37,7 @@ def test_a_closed_ring_of_a_torus_gathers_at_both_directions() -> None:
 
 
 @given(st.integers(1, 10**10), st.sampled_from([2, 4, 8]))
-def test_more_bytes_never_take_less(size: int, chips_in_group: int) -> None:
+def test_time_grows_with_bytes(size: int, chips_in_group: int) -> None:
     h100 = chips.find("h100")
     for collective in (
         collectives.all_gather_ns,
@@ -63,7 +63,7 @@ def test_one_chip_has_no_communication() -> None:
         assert collective(MB, _node(1), chips.find("h100")) == 0
 
 
-def test_axes_inside_a_node_and_across() -> None:
+def test_axes_inside_and_across_nodes_are_distinguished() -> None:
     mesh = Mesh(tensor=8, fsdp=16, pipeline=2)
     h100 = chips.find("h100")
     assert group(mesh, "tensor", h100).domains == 1
@@ -71,7 +71,7 @@ def test_axes_inside_a_node_and_across() -> None:
     assert group(Mesh(fsdp=64), "fsdp", h100) == Group(size=64, local=8, domains=8)
 
 
-def test_a_token_is_sent_once_to_a_node_with_several_of_its_experts() -> None:
+def test_token_is_sent_once_per_node_of_its_experts() -> None:
     h100 = chips.find("h100")
     where = Group(size=32, local=8, domains=4)
     one = collectives.dispatch_ns(MB * 100, 1, where, h100)
@@ -79,14 +79,14 @@ def test_a_token_is_sent_once_to_a_node_with_several_of_its_experts() -> None:
     assert eight < 4 * one
 
 
-def test_every_chip_of_a_ring_adds_a_step() -> None:
+def test_ring_latency_grows_with_its_chips() -> None:
     h100 = chips.find("h100")
     few = collectives.all_gather_ns(MB, Group(size=16, local=8, domains=2), h100)
     many = collectives.all_gather_ns(MB, Group(size=256, local=8, domains=32), h100)
     assert many > 5 * few
 
 
-def test_small_sums_of_many_nodes_take_a_tree() -> None:
+def test_small_all_reduce_of_many_nodes_uses_a_tree() -> None:
     """Steps grow with the logarithm of the nodes, not with their number."""
     h100 = chips.find("h100")
     few = collectives.all_reduce_ns(64, Group(size=64, local=8, domains=8), h100)
@@ -94,7 +94,7 @@ def test_small_sums_of_many_nodes_take_a_tree() -> None:
     assert many < 3 * few
 
 
-def test_a_sum_in_the_switch_takes_as_long_for_more_chips() -> None:
+def test_in_switch_all_reduce_does_not_grow_with_chips() -> None:
     """nccl-tests on H200: 258 to 275 GB/s with five to eight chips."""
     h200 = chips.find("h200")
     assert collectives.all_reduce_ns(8e9, _node(6), h200) == collectives.all_reduce_ns(

@@ -27,21 +27,21 @@ def test_a_published_config_has_its_parameters(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", _named("text_models"))
-def test_the_text_model_of_a_model_of_text_and_images_is_planned(case: dict[str, Any]) -> None:
+def test_text_part_of_a_multimodal_model_is_planned(case: dict[str, Any]) -> None:
     config = from_mapping(case["config"], case["name"])
     assert config.params / 1e9 == pytest.approx(case["billions"], rel=0.01)
     assert config.causal
 
 
 @pytest.mark.parametrize("case", _named("refused"))
-def test_what_is_no_stack_of_attention_layers_is_refused_in_one_line(case: dict[str, Any]) -> None:
+def test_unsupported_architecture_is_a_one_line_error(case: dict[str, Any]) -> None:
     with pytest.raises(BoundbyError, match=case["reason"]) as raised:
         from_mapping(case["config"], case["name"])
     assert "\n" not in str(raised.value)
     assert str(raised.value).endswith("would")
 
 
-def test_windows_of_some_layers() -> None:
+def test_windows_of_some_layers_are_read() -> None:
     """Gemma 3: five of six; Llama 4: three of four; ModernBERT: two of three; Mistral: all."""
     by_name = {case["name"]: case["config"] for kind in CASES for case in CASES[kind]}
     shares = {

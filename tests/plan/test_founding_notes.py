@@ -30,7 +30,7 @@ def test_product_on_two_chips_is_compute_bound_past_an_inner_dimension_of_8755()
     assert above.bound_by == "arithmetic"
 
 
-def test_half_a_product_and_its_exchange() -> None:
+def test_split_matmul_and_its_exchange_match_the_notes() -> None:
     """Each chip multiplies half: 2 M (K/2) N operations; 2 M N bytes cross the link each way."""
     v5e = chips.find("v5e")
     found = {

@@ -69,7 +69,7 @@ def test_latent_attention_and_experts_are_read() -> None:
     assert from_mapping(raw).params == pytest.approx(671e9, rel=0.005)
 
 
-def test_a_window_shortens_what_queries_see() -> None:
+def test_window_limits_attended_keys() -> None:
     config = models.find("gemma-3-12b")
     assert config.scored_keys(32768) < 0.25 * models.find("llama-3.1-8b").scored_keys(32768)
 
@@ -88,7 +88,7 @@ def test_an_encoder_is_not_causal() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "not json"])
-def test_a_file_that_is_no_config_is_one_line(tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_config_is_a_one_line_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text)
     with pytest.raises(BoundbyError):
@@ -138,7 +138,7 @@ def test_configs_of_many_kinds_have_their_parameters(
     assert from_mapping(raw).params / 1e9 == pytest.approx(billions, rel=0.01)
 
 
-def test_images_are_patches_and_their_encoders_see_all_of_them() -> None:
+def test_image_encoders_attend_to_all_patches() -> None:
     vision, diffusion = from_mapping(VISION), from_mapping(DIFFUSION)
     assert (vision.tokens, diffusion.tokens) == (197, 256)
     assert not vision.causal
@@ -162,7 +162,7 @@ def test_windows_are_read_by_their_pattern() -> None:
         {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "kv_lora_rank": 4},
     ],
 )
-def test_a_config_that_cannot_be_read_is_one_line(raw: dict[str, object]) -> None:
+def test_unreadable_config_is_a_one_line_error(raw: dict[str, object]) -> None:
     with pytest.raises(BoundbyError, match="the config of model has"):
         from_mapping(raw)
 

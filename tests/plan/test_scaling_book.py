@@ -401,7 +401,7 @@ NOT_STATED = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_of_the_book(name: str) -> None:
+def test_answer_of_the_scaling_book(name: str) -> None:
     answer, computed = ANSWERS[name]
     assert computed() == pytest.approx(answer, rel=0.02)
 

@@ -9,7 +9,7 @@ from boundby.plan.training import Training
 JOB = Training(sequence=4096, batch=1024)
 
 
-def test_a_search_ranks_layouts_that_fit_and_says_why_the_others_lose() -> None:
+def test_search_ranks_fitting_layouts_and_explains_the_others() -> None:
     found = search(models.MODELS["llama-3.1-8b"], JOB, chips.find("h100"), 64)
     times = [one.step_ns.expected for one in found.choices]
     assert times == sorted(times)
@@ -25,7 +25,7 @@ def test_a_sweep_gets_faster_with_more_chips() -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_a_model_too_large_says_how_many_chips_would_do() -> None:
+def test_model_too_large_reports_the_chips_needed() -> None:
     with pytest.raises(BoundbyError, match="chips would"):
         search(models.MODELS["llama-3.1-405b"], JOB, chips.find("h100"), 8)
 

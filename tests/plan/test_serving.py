@@ -51,7 +51,7 @@ def test_a_faster_chip_is_never_slower(service: Service, part: str) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(SERVICES)
-def test_a_token_takes_at_least_the_bytes_it_reads(service: Service) -> None:
+def test_token_takes_at_least_its_memory_time(service: Service) -> None:
     h100 = chips.find("h100")
     step = serving.decode(LLAMA, service, h100, service.batch)
     read = serving.weight_bytes(LLAMA, service) - LLAMA.vocab * LLAMA.hidden * 2 / service.tensor
@@ -76,7 +76,7 @@ def test_time_per_token_grows_with_the_batch_and_throughput_too() -> None:
     ("count", "batch", "message"),
     [(3, 1, "2 would"), (1, 0, "of one at least")],
 )
-def test_services_that_cannot_run_say_what_would(count: int, batch: int, message: str) -> None:
+def test_impossible_service_reports_what_would_fit(count: int, batch: int, message: str) -> None:
     with pytest.raises(BoundbyError, match=message):
         requests.plan_serving(
             "llama-3.1-8b", "h100", count=count, batch=batch, input_tokens=8, output_tokens=8,
@@ -84,7 +84,7 @@ def test_services_that_cannot_run_say_what_would(count: int, batch: int, message
         )  # fmt: skip
 
 
-def test_a_model_too_large_for_its_chips_says_how_many_would() -> None:
+def test_model_too_large_reports_the_chips_needed() -> None:
     with pytest.raises(BoundbyError, match="chips, or weights of fewer bits, would"):
         requests.plan_serving(
             "llama-3.1-405b", "h100", count=8, batch=1, input_tokens=8, output_tokens=8,

@@ -96,7 +96,7 @@ def test_fewer_bits_decode_faster(tmp_path: Path) -> None:
     assert speeds == sorted(speeds)
 
 
-def test_rows_that_cannot_be_predicted_say_why(tmp_path: Path) -> None:
+def test_unpredictable_rows_have_a_reason(tmp_path: Path) -> None:
     bad = [
         {"chip": "Z9000"},
         {"chip": ""},
@@ -120,13 +120,13 @@ def test_rows_that_cannot_be_predicted_say_why(tmp_path: Path) -> None:
     assert "no batch" in table.skipped
 
 
-def test_a_table_of_a_few_columns_is_enough(tmp_path: Path) -> None:
+def test_table_with_few_columns_is_accepted(tmp_path: Path) -> None:
     names = ("id", "model", "chip", "batch", "metric", "value", "input_len", "output_len")
     table = predict_file(_write(tmp_path, {name: ROW[name] for name in names}))
     assert table.rows[0].source == "x"
 
 
-def test_an_empty_table_is_one_line(tmp_path: Path) -> None:
+def test_empty_table_is_a_one_line_error(tmp_path: Path) -> None:
     file = tmp_path / "empty.csv"
     file.write_text("")
     with pytest.raises(BoundbyError, match="no table of measurements"):

@@ -26,7 +26,7 @@ MODELS = models.MODELS
         ("deepseek-v3", "h100", Mesh(fsdp=64, expert=64, pipeline=4, zero=1), 1024),
     ],
 )
-def test_the_closed_form_is_the_simulated_step(
+def test_closed_form_equals_the_simulated_step(
     model: str, chip: str, mesh: Mesh, batch: int
 ) -> None:
     """Where the host keeps up: to a layer's gathering at either end."""
@@ -37,7 +37,7 @@ def test_the_closed_form_is_the_simulated_step(
     assert simulated_ns(step, config, mesh) == pytest.approx(step.expected_ns, rel=0.02)
 
 
-def test_a_host_that_runs_ahead_of_the_head_does_not_make_up_for_the_layers() -> None:
+def test_host_ahead_in_the_head_does_not_hide_layer_launches() -> None:
     """The device waits in the layers although all of it takes longer than the host."""
     config, job = MODELS["gpt2"], Training(sequence=1024, batch=8, micro_batch=8)
     step = plan_step(config, Mesh(), job, chips.find("h200"))
@@ -53,7 +53,7 @@ def test_simulated_parts_add_up() -> None:
     assert all(0 <= one.exposed_ns <= one.total_ns for one in step.traffic)
 
 
-def test_more_micro_batches_take_their_time_each() -> None:
+def test_each_micro_batch_adds_its_time() -> None:
     """Beyond the fourth they are not replayed."""
     config, mesh, h100 = MODELS["llama-3.1-8b"], Mesh(fsdp=8), chips.find("h100")
     job = Training(sequence=4096, batch=8 * 4)

@@ -58,7 +58,7 @@ def test_rows_without_sizes_are_counted(tmp_path: Path) -> None:
     assert table.skipped == {"no hidden": 1}
 
 
-def test_a_file_of_other_columns_is_one_line(tmp_path: Path) -> None:
+def test_file_with_other_columns_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BoundbyError, match="no table of measurements"):
         predict_file(_write(tmp_path, [{"a": "1"}]))
 
@@ -80,7 +80,7 @@ def test_a_layout_measured_twice_is_ranked_once(tmp_path: Path) -> None:
     assert table.scores[0].rank_correlation == pytest.approx(1)
 
 
-def test_stated_memory_is_scored_apart(tmp_path: Path) -> None:
+def test_rows_with_stated_memory_are_scored_separately(tmp_path: Path) -> None:
     rows = [{**ROW, "mem_gib": "30"}, {**ROW, "id": "x-2", "mem_gib": "", "measured_step_s": "9"}]
     table = predict_file(_write(tmp_path, rows))
     assert len(table.rows) == 2
@@ -91,15 +91,13 @@ def test_stated_memory_is_scored_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "1e30", "nan", "many"])
 @pytest.mark.parametrize("column", ["hidden", "seq_len", "chips", "global_batch_tokens"])
-def test_a_size_that_cannot_be_used_leaves_its_row_out(
-    tmp_path: Path, column: str, value: str
-) -> None:
+def test_row_with_an_unusable_size_is_skipped(tmp_path: Path, column: str, value: str) -> None:
     table = predict_file(_write(tmp_path, [ROW, {**ROW, "id": "", column: value}]))
     assert len(table.rows) == 1
     assert sum(table.skipped.values()) == 1
 
 
-def test_heads_and_layers_that_are_not_stated_follow_from_the_other_sizes() -> None:
+def test_missing_heads_and_layers_are_derived() -> None:
     """Heads are 128 wide, layers make up the stated parameters; without those the row is listed."""
     row = {
         "id": "x-001", "model": "gpt", "hidden": "4096", "ffn": "16384", "vocab": "50304",

@@ -47,7 +47,7 @@ def _faster(target: Target, *, memory: float = 1, matmul: float = 1, link: float
 
 @settings(deadline=None, max_examples=20)
 @given(MESHES, st.sampled_from(["h100", "a100", "b200", "v5p", "mi300x"]))
-def test_the_parts_add_up_to_the_step(mesh: Mesh, chip: str) -> None:
+def test_parts_add_up_to_the_step(mesh: Mesh, chip: str) -> None:
     plan = plan_training(LLAMA, mesh, JOB, chips.find(chip))
     assert sum(term.exposed_ns for term in plan.terms) == pytest.approx(plan.step_ns.expected)
     assert all(0 <= term.exposed_ns <= term.total_ns * 1.0001 for term in plan.terms)
@@ -116,18 +116,18 @@ def test_narrow_heads_on_small_models_are_bound_by_the_host() -> None:
         ("fsdp=128", "does not fill 128 replicas"),
     ],
 )
-def test_layouts_that_cannot_run_say_what_would(mesh: str, message: str) -> None:
+def test_impossible_layout_reports_what_would_fit(mesh: str, message: str) -> None:
     with pytest.raises(BoundbyError, match=message):
         plan_training(LLAMA, parse(mesh), JOB, chips.find("h100"))
 
 
-def test_a_model_that_does_not_fit_says_what_would() -> None:
+def test_model_that_does_not_fit_reports_what_would() -> None:
     plan = boundby.plan("llama-3.1-70b", "h100", "fsdp=8", batch=8, recompute="none")
     assert not plan.fits
     assert "would" in plan.notes[0]
 
 
-def test_the_package_is_callable() -> None:
+def test_plan_package_is_callable() -> None:
     import boundby.plan as package
 
     plan = package("llama-3.1-8b", "h100", "fsdp=64", batch="4M-tokens")  # type: ignore[operator]
@@ -161,7 +161,7 @@ def test_an_odd_vocabulary_slows_its_products_on_one_chip() -> None:
     )
 
 
-def test_a_capacity_makes_the_experts_one_batch() -> None:
+def test_expert_capacity_gives_one_batch() -> None:
     """Equal groups have no padding on a TPU; each computes `capacity` times its even share."""
     mixtral, v5p = models.MODELS["mixtral-8x7b"], chips.find("v5p")
     job = Training(sequence=4096, batch=64, micro_batch=4)

@@ -34,7 +34,7 @@ def test_a_dense_model_reads_all_but_the_input_embedding(tmp_path: Path, tied: b
     assert read.read_bytes(1000, read.dtype_bytes) == read.read_bytes(1, read.dtype_bytes)
 
 
-def test_a_mixture_reads_the_experts_that_the_batch_reaches(tmp_path: Path) -> None:
+def test_mixture_reads_experts_reached_by_the_batch(tmp_path: Path) -> None:
     mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     read = weights(tmp_path, **mixture)
     expert = 3 * 64 * 128
