@@ -72,7 +72,7 @@ def tried(diagnosis: Diagnosis) -> dict[str, Candidate]:
     return {one.key.partition("/")[2]: one for one in found}
 
 
-def test_a_fault_that_is_in_no_combination_does_not_take_the_promise_of_the_others() -> None:
+def test_uncombined_fault_does_not_reduce_expected_gain_of_others() -> None:
     found = tried(bert())
     compiled, graphed = found["compile"].predicted, found["compile:reduce-overhead"].predicted
     assert compiled is not None
@@ -84,7 +84,7 @@ def test_a_fault_that_is_in_no_combination_does_not_take_the_promise_of_the_othe
     assert compiled.low == compiled.expected
 
 
-def test_what_they_make_together_is_foreseen_too() -> None:
+def test_combined_gain_is_predicted() -> None:
     found = tried(bert())
     together = predicted_speedup(
         bert(),
@@ -99,14 +99,14 @@ def test_what_they_make_together_is_foreseen_too() -> None:
     assert together.expected == pytest.approx(WALL / (WALL - saved))
 
 
-def test_of_what_nothing_is_imagined_nothing_is_promised() -> None:
+def test_fix_without_prediction_has_no_expected_gain() -> None:
     alone = replace(bert(), what_if=[])
     assert predicted_speedup(alone, COMPILED) is None
     assert predicted_speedup(alone, {"unfused-operators"}) is not None
     assert predicted_speedup(bert(), {"openmp-spin"}) is None
 
 
-def test_graphs_are_tried_where_no_launches_wait_yet() -> None:
+def test_graphs_are_tried_for_a_device_bound_step() -> None:
     """A step that is bound by its device may be bound by its host once it is compiled."""
     found = tried(bert(without="eager-launches"))
     assert found["compile:reduce-overhead"].predicted == found["compile"].predicted
@@ -125,7 +125,7 @@ def test_cheap_fixes_are_tried_without_a_finding_after_those_with_one() -> None:
     )
 
 
-def test_fewer_digits_are_not_tried_where_the_device_is_no_faster_in_them() -> None:
+def test_reduced_precision_is_not_tried_if_the_device_is_not_faster() -> None:
     diagnosis = bert()
     slow = [
         Roof(name=f"matmul.{dtype}", value=value, unit="flops/s", source="measured")
@@ -137,7 +137,7 @@ def test_fewer_digits_are_not_tried_where_the_device_is_no_faster_in_them() -> N
     assert "tf32" in names
 
 
-def test_what_a_user_names_is_reported_whatever_comes_of_it() -> None:
+def test_fix_named_by_the_user_is_always_reported() -> None:
     diagnosis = replace(bert(), findings=[])
     for choice in (Choice(only=["sdpa"]), Choice(also=["sdpa"])):
         found = {one.fix: one for one in candidates_of(diagnosis, choice)}
@@ -145,7 +145,7 @@ def test_what_a_user_names_is_reported_whatever_comes_of_it() -> None:
         assert not found["sdpa"].without_finding
 
 
-def test_a_fix_of_the_start_with_the_largest_gain_is_measured_first() -> None:
+def test_start_fix_with_the_largest_gain_is_measured_first() -> None:
     def one(name: str, scope: Scope, gain: float) -> Candidate:
         return Candidate(
             key=f"fault/{name}",
@@ -161,7 +161,7 @@ def test_a_fix_of_the_start_with_the_largest_gain_is_measured_first() -> None:
     assert dominant_start_fixes([pinned]) == []
 
 
-def test_without_a_diagnosis_what_changes_most_programs_is_tried_first() -> None:
+def test_common_fixes_are_tried_first_without_a_diagnosis() -> None:
     usual = {fix.name for fault in FAULTS for fix in fault.fixes if fix.always_tried}
     found = candidates_without_diagnosis(undiagnosed(), Choice(also=["compile"]))
     assert found[0].fix == "compile" and found[0].requested

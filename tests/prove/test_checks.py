@@ -122,7 +122,7 @@ def hooked(module: Any, make: Callable[[], Any]) -> Callable[[bool], None]:
 
 @pytest.mark.parametrize("name", ["fused", "autocast", "bf16-products"])
 @pytest.mark.parametrize("model", MODELS)
-def test_right_changes_are_accepted(model: str, name: str) -> None:
+def test_correct_changes_are_accepted(model: str, name: str) -> None:
     torch.manual_seed(1)
     rig = Rig(MODELS[model]())
     precision = next(one for one in FIXES if one.name == name).precision
@@ -204,7 +204,7 @@ def test_both_halves_of_an_adversarial_pair_are_compared() -> None:
     assert not found.ok
 
 
-def test_a_program_is_left_as_it_was_bit_for_bit() -> None:
+def test_check_leaves_the_program_bit_equal() -> None:
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.Dropout(0.2))
     rig = Rig(module)
@@ -243,7 +243,7 @@ class Sparse(nn.Module):  # type: ignore[misc]
         return torch.sparse.mm(adjacency, self.weight)
 
 
-def test_sparse_inputs_are_no_obstacle() -> None:
+def test_sparse_inputs_are_checked() -> None:
     adjacency = torch.eye(32).to_sparse()
     rig = Rig(Sparse(), inputs=adjacency)
     found = rig.verdict(rig.fix("fused"))

@@ -8,7 +8,7 @@ import pytest
 from boundby.prove.confidence import half_width, speedup_of
 
 
-def test_width_follows_the_formula() -> None:
+def test_interval_width_follows_the_formula() -> None:
     # 3 rounds: K = 1 + 3 * 10, L = (sqrt(K) / 0.05) ** (2 / 3), t^2 = 2 (L - 1) / (1 - L / K)
     limit = (math.sqrt(31) / 0.05) ** (2 / 3)
     wanted = math.sqrt(2 * (limit - 1) / (1 - limit / 31) / 3)
@@ -25,7 +25,7 @@ def test_two_rounds_are_undecided_and_equal_rounds_have_finite_interval() -> Non
 
 
 @pytest.mark.parametrize("sd", [0.003, 0.03])
-def test_looking_after_every_round_misses_the_truth_seldom(sd: float) -> None:
+def test_repeated_looks_keep_the_error_rate(sd: float) -> None:
     generator = random.Random(7)
     missed = 0
     for _ in range(400):

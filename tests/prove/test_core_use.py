@@ -15,6 +15,6 @@ def test_idle_cores_are_those_of_the_machine_and_not_used_by_the_program() -> No
     assert others_busy.free_cores(since=before) == pytest.approx(0.1)
 
 
-def test_counters_are_read_and_nothing_is_said_of_no_time() -> None:
+def test_core_use_of_zero_time_is_unknown() -> None:
     now = core_use()
     assert now.free_cores(since=now) is None

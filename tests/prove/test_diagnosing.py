@@ -13,13 +13,13 @@ from boundby.prove.diagnosing import _failure_reason
 ERRORS = "Traceback (most recent call last):\nValueError: no data\n"
 
 
-def test_a_script_that_failed_is_quoted() -> None:
+def test_error_of_a_failed_script_is_quoted() -> None:
     failure = RunFailure(reason="the script ended with exit code 1", by_script=True)
     expected = "the script ended with exit code 1; its last line: ValueError: no data"
     assert _failure_reason(failure, ERRORS, 1) == expected
 
 
-def test_another_failure_stands_alone() -> None:
+def test_failure_without_a_script_error_is_reported_alone() -> None:
     assert _failure_reason(RunFailure(reason="no step was found"), ERRORS, 2) == "no step was found"
 
 
@@ -31,7 +31,7 @@ def test_killed_run_reports_signal_and_last_line() -> None:
     assert _failure_reason(None, "", 0) == "the script's process gave no diagnosis"
 
 
-def test_a_failure_is_written_only_for_a_process_that_asked(
+def test_failure_is_written_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure, path = RunFailure(reason="no step was found"), tmp_path / "failure.json"

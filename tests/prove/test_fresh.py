@@ -64,7 +64,7 @@ def final_proof(turns: AlternatingRuns) -> Any:
     return proofs_of(evidence, every, ProcessResults(final=turns, manual=manual))[-1]
 
 
-def test_what_looks_no_faster_when_the_search_has_ended_asks_for_no_more_time() -> None:
+def test_fix_without_gain_at_the_end_gets_no_more_time() -> None:
     casts = candidate("casts")
     slower = Comparison(variant=(casts.key,), against=(), log_ratios=[-0.3, 0.2, -0.1, 0.05])
     (proof,) = proofs_of(Evidence(comparisons=[slower], done=True), [casts])
@@ -76,7 +76,7 @@ def test_what_looks_no_faster_when_the_search_has_ended_asks_for_no_more_time() 
     assert proof.open
 
 
-def test_the_headline_stands_for_what_the_patched_copy_could_apply(
+def test_headline_covers_fixes_in_the_patched_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def process(variant: tuple[str, ...], patched: bool) -> Evidence:
@@ -93,7 +93,7 @@ def test_the_headline_stands_for_what_the_patched_copy_could_apply(
     assert "by hand: graphs, 1.25x live beside casts (it found nothing to change)" in final.why
 
 
-def test_a_process_that_fails_with_what_is_applied_from_outside_is_run_without_it(
+def test_failing_external_fix_is_retried_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def process(variant: tuple[str, ...], patched: bool) -> Evidence | str:
@@ -105,7 +105,7 @@ def test_a_process_that_fails_with_what_is_applied_from_outside_is_run_without_i
     assert final_proof(turns).outcome is Outcome.KEPT
 
 
-def test_what_is_applied_from_outside_is_part_of_the_headline(
+def test_external_fixes_are_part_of_the_headline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = alternate(lambda variant, patched: measured(80.0 if patched else 300.0), monkeypatch)
@@ -114,7 +114,7 @@ def test_what_is_applied_from_outside_is_part_of_the_headline(
     assert "applied from outside: graphs (it cannot be written as a patch)" in final.why
 
 
-def test_a_patched_copy_that_fails_by_itself_fails_the_check(
+def test_failing_patched_copy_fails_the_final_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = alternate(
@@ -124,7 +124,7 @@ def test_a_patched_copy_that_fails_by_itself_fails_the_check(
     assert (final.outcome, final.why) == (Outcome.FAILED, "NameError: x")
 
 
-def test_live_results_name_the_fixes_of_the_start_that_they_were_measured_with() -> None:
+def test_live_results_name_their_start_fixes() -> None:
     workers = Candidate(key="loading/workers", faults=("loading",), change="w", scope="start")
     fused = Candidate(key="optimizer/fused", faults=("optimizer",), change="f")
     evidence = Evidence(

@@ -39,7 +39,7 @@ def _program(hooks: JaxHooks) -> tuple[Any, Program]:
     return step, Program(torch=None, jax=jax, step_function=function, state=(0,))
 
 
-def test_donation_reuses_the_state_while_it_is_on_and_only_then(hooks: JaxHooks) -> None:
+def test_donation_reuses_state_only_while_switched_on(hooks: JaxHooks) -> None:
     step, program = _program(hooks)
     switch = DONATION.switch_for(program)
     assert switch is not None
@@ -54,7 +54,7 @@ def test_donation_reuses_the_state_while_it_is_on_and_only_then(hooks: JaxHooks)
     assert np.allclose(kept, 0.8)
 
 
-def test_the_precision_of_products_is_put_back(hooks: JaxHooks) -> None:
+def test_matmul_precision_is_restored(hooks: JaxHooks) -> None:
     _, program = _program(hooks)
     before = jax.config.jax_default_matmul_precision
     switch = BFLOAT16_PRODUCTS.switch_for(program)
@@ -91,13 +91,13 @@ def test_results_are_compared_within_the_precision_of_the_fix(
     assert verdict.ok is ok
 
 
-def test_results_that_are_no_numbers_any_more_are_refused() -> None:
+def test_results_with_nan_are_rejected() -> None:
     exact = np.ones(4)
     spoilt = np.array([1.0, np.nan, 1.0, 1.0])
     assert not compare([("[0]", exact)], [("[0]", spoilt)], [("[0]", exact)], None).ok
 
 
-def test_a_step_without_numbers_is_not_verified() -> None:
+def test_step_without_numeric_results_is_unverified() -> None:
     verdict = compare([], [], [], None)
     assert not verdict.ok
     assert not verdict.verified

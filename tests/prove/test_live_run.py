@@ -32,7 +32,7 @@ for step in range(100_000):
 """
 
 
-def test_a_script_is_measured_and_a_variant_that_ends_it_is_blamed(tmp_path: Path) -> None:
+def test_variant_that_ends_the_script_is_blamed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     candidates = [
@@ -70,7 +70,7 @@ def test_a_script_is_measured_and_a_variant_that_ends_it_is_blamed(tmp_path: Pat
     assert [site.line for site in sites.optimizer_steps] == [8]
 
 
-def test_a_first_use_ends_with_the_time_left_to_measure(tmp_path: Path) -> None:
+def test_first_use_is_stopped_when_no_time_is_left_to_measure(tmp_path: Path) -> None:
     """What comes later is reserved for the final check of the fixes that were chosen."""
     run = LiveRun(
         setting=Setting(
@@ -117,7 +117,7 @@ def _process(
         ([("a/x", 12, "no bfloat16"), ("b/y", 20, "no bfloat16"), ("", 9, "bad")], ["a/x", "b/y"]),
     ],
 )
-def test_a_failure_of_the_script_is_not_blamed_on_a_fix(
+def test_script_failure_is_not_blamed_on_a_fix(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     failures: list[tuple[str, int, str]],

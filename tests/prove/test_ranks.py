@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FAILED = BlockResult(failure="MemoryError: no memory")
 
 
-def test_a_block_takes_as_long_as_on_the_slowest_rank() -> None:
+def test_block_time_is_that_of_the_slowest_rank() -> None:
     one = BlockResult(times_ns=[1.0, 5.0, 2.0], peak_bytes=10.0, nothing_changed=True)
     other = BlockResult(times_ns=[3.0, 4.0], peak_bytes=20.0)
     assert slowest([one, other]) == BlockResult(times_ns=[3.0, 5.0], peak_bytes=20.0)
@@ -49,7 +49,7 @@ def test_a_result_that_differs_on_one_rank_counts() -> None:
     assert worst([fine, unknown]) is unknown
 
 
-def test_the_first_rank_decides_what_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_rank_decides_for_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     replies: list[Reply] = []
 
     def first() -> Generator[Action, Reply, None]:
@@ -107,7 +107,7 @@ while True:
 """
 
 
-def test_ranks_switch_together_and_what_one_refuses_is_refused(tmp_path: Path) -> None:
+def test_ranks_switch_together_and_a_refusal_on_one_applies_to_all(tmp_path: Path) -> None:
     candidates = [
         Candidate(key=key, faults=(key.partition("/")[0],), change=key)
         for key in ("planted/refused-by-one", "planted/sleeps-on-one")
@@ -139,7 +139,7 @@ def test_ranks_switch_together_and_what_one_refuses_is_refused(tmp_path: Path) -
     assert max(slower.log_ratios) < 0
 
 
-def test_a_script_that_fails_on_another_rank_is_said_with_its_error(tmp_path: Path) -> None:
+def test_failure_on_another_rank_is_reported_with_its_error(tmp_path: Path) -> None:
     source = (
         SCRIPT
         + """
@@ -169,7 +169,7 @@ def test_gradients_of_a_replicated_module_stay_local_in_checks() -> None:
         assert not is_sharded(torch, model)
 
 
-def test_only_the_first_rank_under_torchrun_proves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_rank_under_torchrun_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

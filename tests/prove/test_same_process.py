@@ -95,7 +95,7 @@ def fix(name: str, apply: Any) -> Fix:
     return Fix(name=name, change=f"# {name}", apply=apply)
 
 
-def test_what_is_faster_and_right_is_kept_and_combined() -> None:
+def test_faster_and_correct_fixes_are_kept_and_combined() -> None:
     rig = Rig()
     found = rig.proofs(fix("a", rig.quicker(1.25)), fix("b", rig.quicker(1.6)))
     assert found["a"].outcome is found["b"].outcome is Outcome.KEPT
@@ -105,7 +105,7 @@ def test_what_is_faster_and_right_is_kept_and_combined() -> None:
     assert rig.cost_s == pytest.approx(0.1)
 
 
-def test_what_changes_nothing_is_no_gain_and_what_touches_nothing_is_skipped() -> None:
+def test_ineffective_fix_is_no_gain_and_inapplicable_fix_is_skipped() -> None:
     rig = Rig()
     found = rig.proofs(fix("same", rig.quicker(1.0)), fix("idle", contextlib.nullcontext))
     assert found["same"].outcome is Outcome.NO_GAIN
@@ -135,7 +135,7 @@ def test_a_faster_fix_with_wrong_numbers_is_refused_with_the_tensor() -> None:
     assert proof.numerics.error > proof.numerics.tolerance
 
 
-def test_a_failing_forward_is_made_again_without_the_fix() -> None:
+def test_failing_forward_is_repeated_without_the_fix() -> None:
     rig = Rig()
 
     def fail(*_: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_failing_forward_is_made_again_without_the_fix() -> None:
     assert found["good"].outcome is Outcome.KEPT
 
 
-def test_the_real_fused_optimizer_passes_through_the_engine_and_is_undone() -> None:
+def test_real_fused_optimizer_is_measured_and_undone() -> None:
     rig = Rig()
     fused = next(one for one in FIXES if one.name == "fused")
 
@@ -180,7 +180,7 @@ def test_the_real_fused_optimizer_passes_through_the_engine_and_is_undone() -> N
         assert torch.equal(before, now)
 
 
-def test_the_budget_ends_within_a_step() -> None:
+def test_budget_ends_within_a_step() -> None:
     rig = Rig()
     rig.proofs(*(fix(name, rig.quicker(1.0)) for name in "abcdef"), budget_s=3.0)
     assert rig.clock.s <= 3.0 + 2 * 0.1

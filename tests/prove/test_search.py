@@ -16,7 +16,7 @@ def outcomes(evidence: Evidence, *candidates: object) -> dict[str, Outcome]:
     return {proof.treatment: proof.outcome for proof in proofs}
 
 
-def test_what_helps_is_combined_and_what_does_not_is_left_out() -> None:
+def test_helpful_fixes_are_combined_and_others_dropped() -> None:
     program = Simulated({"fused": 1.2, "casts": 1.5, "idle": 1.0}, block_sd=0.003)
     every = [FUSED, CASTS, candidate("idle")]
     evidence = program.search(every)
@@ -65,7 +65,7 @@ def test_a_failing_fix_is_dropped_and_the_others_are_measured() -> None:
     assert outcomes(evidence, CASTS)["casts"] is Outcome.FAILED
 
 
-def test_wrong_numbers_are_refused_and_unverified_ones_need_consent() -> None:
+def test_wrong_numbers_are_rejected_and_unverified_results_need_consent() -> None:
     program = Simulated({"fused": 1.3, "casts": 1.5}, wrong=["casts"], unverified=["fused"])
     evidence = program.search([CASTS, FUSED])
     assert evidence.chosen == ()
@@ -85,21 +85,21 @@ def test_a_fix_is_not_ruled_out_because_the_host_became_slower() -> None:
     assert "first steps took" in evidence.rulings[slow.key,].why
 
 
-def test_compiling_is_measured_beside_what_was_chosen() -> None:
+def test_compile_is_measured_beside_the_chosen_fixes() -> None:
     program = Simulated({"casts": 2.0, "c": 1.5}, first_use_s={"c": 40.0})
     evidence = program.search([COMPILE, CASTS])
     assert evidence.chosen == (CASTS.key, COMPILE.key)
     assert evidence.preparation_s[CASTS.key, COMPILE.key] == pytest.approx(40.0, rel=0.01)
 
 
-def test_compiling_that_would_take_what_is_left_is_skipped_with_its_expected_time() -> None:
+def test_compile_longer_than_the_remaining_time_is_skipped() -> None:
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})
     evidence = program.search([COMPILE, again], budget_s=300.0)
     assert "expected to take 150 s" in evidence.rulings[again.key,].why
 
 
-def test_no_round_is_begun_that_would_not_end_in_time() -> None:
+def test_no_round_starts_that_cannot_end_in_time() -> None:
     names = [f"fix{i}" for i in range(6)]
     program = Simulated({}, step_s=1.0, block_sd=0.05)
     program.search([candidate(name) for name in names], budget_s=60.0)
@@ -107,7 +107,7 @@ def test_no_round_is_begun_that_would_not_end_in_time() -> None:
     assert program.clock <= 1.05 * 60.0
 
 
-def test_much_slower_fixes_are_given_up_after_two_rounds() -> None:
+def test_much_slower_fixes_are_dropped_after_two_rounds() -> None:
     program = Simulated({"fused": 0.4})
     evidence = program.search([FUSED])
     assert len(evidence.comparison_of((FUSED.key,), ()).log_ratios) == 2
@@ -124,7 +124,7 @@ def test_a_later_process_measures_nothing_twice() -> None:
     assert all(block.preparing for block in again.blocks)
 
 
-def test_slow_steps_are_spent_on_the_likeliest_fixes_first() -> None:
+def test_likeliest_fixes_come_first_if_steps_are_slow() -> None:
     every = [FUSED, *(candidate(f"idle{i}") for i in range(8))]
     program = Simulated({"fused": 1.5}, step_s=1.0, block_sd=0.002)
     evidence = program.search(every, budget_s=60.0)
@@ -140,7 +140,7 @@ def test_fixes_without_a_finding_come_after_those_with_one() -> None:
     assert order.index(FUSED.key) < order.index(extra.key) < order.index(COMPILE.key)
 
 
-def test_fixes_without_a_finding_wait_where_time_is_short() -> None:
+def test_fixes_without_a_finding_are_skipped_if_time_is_short() -> None:
     extra = candidate("extra", without_finding=True)
     expensive = candidate("c", preparation_s=5.0)
     program = Simulated({"c": 1.5}, step_s=1.0, block_sd=0.002)
@@ -149,7 +149,7 @@ def test_fixes_without_a_finding_wait_where_time_is_short() -> None:
     assert order.index(expensive.key) < order.index(extra.key)
 
 
-def test_a_fix_without_a_finding_costs_few_steps_if_it_is_far_slower_or_finds_nothing() -> None:
+def test_fix_without_a_finding_is_dropped_early_if_slower_or_inapplicable() -> None:
     slow, idle = candidate("slow", without_finding=True), candidate("idle", without_finding=True)
     program = Simulated({"slow": 0.1, "fused": 1.3}, idle=["idle"])
     every = [FUSED, slow, idle]
@@ -184,12 +184,12 @@ def test_a_fix_that_changes_nothing_in_its_first_step_is_measured() -> None:
     assert program.search([FUSED]).chosen == (FUSED.key,)
 
 
-def test_time_kept_for_fixes_of_the_start_does_not_keep_a_compile_from_being_tried() -> None:
+def test_time_reserved_for_start_fixes_does_not_block_a_compile() -> None:
     program = Simulated({"c": 1.5}, first_use_s={"c": 30.0})
     assert program.search([COMPILE], budget_s=60.0, reserved_s=40.0).chosen == (COMPILE.key,)
 
 
-def test_a_compile_that_promises_less_than_the_fixes_of_the_start_leaves_them_their_time() -> None:
+def test_less_promising_compile_leaves_time_for_start_fixes() -> None:
     little = candidate(
         "c", preparation_s=30.0, predicted=Estimate(low=1.0, expected=1.01, high=1.1)
     )
@@ -210,7 +210,7 @@ def test_a_compile_measured_before_the_script_ended_is_not_reported_as_skipped()
     assert outcomes(evidence, COMPILE) == {"c": Outcome.INCONCLUSIVE}
 
 
-def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
+def test_separate_process_measures_applicable_fixes() -> None:
     program = Simulated({"fused": 1.3}, idle=["casts"], failing=["c"])
     variant = (CASTS.key, FUSED.key, COMPILE.key)
     evidence = program.search([CASTS, FUSED, COMPILE], timed=variant)
@@ -222,7 +222,7 @@ def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
     assert program.blocks[-1].variant == (FUSED.key,)
 
 
-def test_fixes_whose_turn_did_not_come_are_named() -> None:
+def test_untried_fixes_are_named() -> None:
     every = [candidate(name, without_finding=True) for name in ("idle", "one", "two")]
     program = Simulated({}, step_s=10.0, idle=["idle"])
     evidence = program.search(every, budget_s=90.0)
@@ -230,7 +230,7 @@ def test_fixes_whose_turn_did_not_come_are_named() -> None:
     assert "two" not in outcomes(evidence, *every)
 
 
-def test_time_kept_for_the_final_check_ends_the_search_in_order() -> None:
+def test_search_ends_in_time_for_the_final_check() -> None:
     """What was chosen by then stands: the process has not failed."""
     program = Simulated({"fused": 1.5}, block_sd=0.002)
     evidence = program.search([FUSED, CASTS, COMPILE], budget_s=60.0, reserved_s=50.0)
@@ -238,14 +238,14 @@ def test_time_kept_for_the_final_check_ends_the_search_in_order() -> None:
     assert not evidence.done
 
 
-def test_a_small_part_of_the_slow_step_is_tried_again_in_the_fast_one() -> None:
+def test_small_saving_is_measured_again_in_the_faster_step() -> None:
     program = Simulated({"casts": 10.0}, fixed_s={"fused": 0.0005}, block_sd=0.0005)
     evidence = program.search([FUSED, CASTS])
     assert evidence.comparison_of((FUSED.key,), ()).decision == "no gain"
     assert evidence.chosen == (CASTS.key, FUSED.key)
 
 
-def test_a_promising_fix_is_decided_before_others_compile() -> None:
+def test_promising_fix_is_decided_before_others_compile() -> None:
     program = Simulated({"casts": 1.6, "c": 1.0}, block_sd=0.2, first_use_s={"c": 100.0})
     program.search([CASTS, COMPILE])
     order = [block.variant[-1] for block in program.blocks if block.variant]
@@ -262,7 +262,7 @@ def test_a_fix_that_another_replaces_names_it() -> None:
     assert "graphs is faster still" in proofs["compiled"].why
 
 
-def test_a_quick_preparation_does_not_promise_that_a_compile_is_quick() -> None:
+def test_quick_preparation_does_not_imply_a_quick_compile() -> None:
     graphs, again = candidate("graphs", preparation_s=3.0), candidate("again", preparation_s=30.0)
     program = Simulated({}, first_use_s={"c": 150.0, "again": 150.0})
     evidence = program.search([COMPILE, graphs, again], budget_s=300.0)

@@ -62,14 +62,14 @@ _STATEMENT = b"opt = torch.optim.SGD(model.parameters(), lr=1)  #@ optimizer SGD
     ],
     ids=["no last newline", "CRLF", "byte order mark and line separators", "tabs and form feeds"],
 )
-def test_only_the_argument_changes(source: bytes, tmp_path: Path) -> None:
+def test_patch_changes_only_the_argument(source: bytes, tmp_path: Path) -> None:
     patch = patched(tmp_path, source)
     assert applied(tmp_path, patch) == source.replace(b"lr=1)", b"lr=1, fused=True)")
     assert patch.sources[tmp_path / "train.py"] == (tmp_path / "train.py").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["my script.py", "träin.py", 'a"b.py', "folder/train.py"])
-def test_file_names_that_git_quotes(name: str, tmp_path: Path) -> None:
+def test_file_names_quoted_by_git_are_patched(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     source = b"#@ fixes fused on cpu\nimport torch\n" + _STATEMENT + b"\n"
     patch = patched(tmp_path, source, name)
@@ -86,14 +86,14 @@ def test_paths_begin_at_the_repository(tmp_path: Path) -> None:
     assert b"fused=True" in applied(tmp_path, patch, "sub/train.py")
 
 
-def test_a_file_that_does_not_parse_is_left_to_the_user(tmp_path: Path) -> None:
+def test_unparsable_file_is_a_manual_step(tmp_path: Path) -> None:
     source = b"#@ fixes fused autocast on cpu\ndef f(:\n" + _STATEMENT + b"\n"
     patch = patched(tmp_path, source)
     assert patch.diff == b""
     assert {step.fix for step in patch.manual} == {"fused", "autocast"}
 
 
-def test_manual_steps_are_in_the_framework_s_words(tmp_path: Path) -> None:
+def test_manual_steps_use_the_terms_of_the_framework(tmp_path: Path) -> None:
     case = Path(__file__).parent / "cases" / "trainer_with_options.txt"
     patch = patched(tmp_path, case.read_bytes().partition(_BETWEEN.encode())[0])
     (step,) = patch.manual
