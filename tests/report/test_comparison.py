@@ -8,7 +8,7 @@ from tests.analysis.test_comparison import around, with_steps
 from tests.diagnoses import real_diagnosis
 
 
-def test_the_answer_is_the_first_line() -> None:
+def test_verdict_of_a_comparison_is_the_first_line() -> None:
     before, after = with_steps(around(10e6, 0.01)), with_steps(around(12e6, 0.01))
     text = as_text(compare(before, after, names=("old.json", "new.json")))
     assert text.splitlines()[0].startswith("20.0% slower: 10.0 ms to 12.0 ms, beyond noise (+10.5%")
@@ -30,7 +30,7 @@ def test_what_got_slower_comes_first_and_names_are_not_markup() -> None:
     assert "+" in lines[first + 1]
 
 
-def test_long_statements_give_way_to_figures() -> None:
+def test_long_source_lines_are_cut_before_figures() -> None:
     before = real_diagnosis()
     long = [
         msgspec.structs.replace(row, text="weights = " + "f(x) + " * 40) for row in before.lines
@@ -45,7 +45,7 @@ def test_long_statements_give_way_to_figures() -> None:
     assert lines[first + 1].rstrip().endswith("…")
 
 
-def test_a_diagnosis_beside_itself_says_no_difference() -> None:
+def test_diagnosis_compared_with_itself_reports_no_difference() -> None:
     one = with_steps([49e3, 9.3e6])
     lines = as_text(compare(one, one, names=("a", "a"))).splitlines()
     assert lines[0].endswith("no difference: both are the same diagnosis")
@@ -53,7 +53,7 @@ def test_a_diagnosis_beside_itself_says_no_difference() -> None:
     assert "step" not in as_text(compare(given, one, names=("a", "a"))).splitlines()[1]
 
 
-def test_names_of_files_control_no_terminal() -> None:
+def test_control_characters_of_file_names_are_removed() -> None:
     one = real_diagnosis()
     text = as_text(compare(one, one, names=("evil\x1b[2J\x07.json", "b\x9b.json")))
     assert not any(character in text for character in "\x1b\x07\x9b")

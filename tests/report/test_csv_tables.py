@@ -9,7 +9,7 @@ from boundby.report.csv_tables import csv_tables
 from tests.diagnoses import full_diagnosis
 
 
-def test_each_table_is_a_file_whose_figures_are_those_of_the_diagnosis() -> None:
+def test_each_table_is_a_file_with_the_figures_of_the_diagnosis() -> None:
     diagnosis = full_diagnosis()
     tables = csv_tables(diagnosis)
     assert {"account.csv", "lines.csv", "operators.csv", "kernel_classes.csv"} <= set(tables)

@@ -25,7 +25,7 @@ def diagnosed(step_s: float, *parts: RunPart, unit: StepUnit | None = None) -> D
     return msgspec.structs.replace(diagnosis, run=run, step=step)
 
 
-def test_a_step_that_is_little_of_the_run_is_said_to_be_before_all_else() -> None:
+def test_small_share_of_the_run_is_stated_first() -> None:
     rollouts = part("rollout", 7, "ppo.py:42")
     unit = StepUnit(calls=2, backwards=1, updates=1)
     diagnosis = diagnosed(3, part("import", 10), rollouts, part("train", 3), unit=unit)
@@ -36,12 +36,12 @@ def test_a_step_that_is_little_of_the_run_is_said_to_be_before_all_else() -> Non
     assert "70% is rollouts, most of it at ppo.py:42 (--kind forward" in first
 
 
-def test_a_step_that_is_most_of_the_run_needs_no_such_line() -> None:
+def test_step_that_dominates_the_run_has_no_share_line() -> None:
     diagnosis = diagnosed(8, part("import", 10), part("train", 8), part("eval", 2))
     assert "Only" not in as_text(diagnosis).split("\n")[0]
 
 
-def test_what_a_step_contains_is_said_where_it_is_more_than_one_pass() -> None:
+def test_contents_of_a_step_with_several_passes_are_stated() -> None:
     assert unit_words(StepUnit(calls=1, backwards=1, updates=1)) == ""
     assert unit_words(StepUnit(calls=4, backwards=4, updates=1)) == (
         "4 forward and backward passes, 1 update"

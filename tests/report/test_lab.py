@@ -75,7 +75,7 @@ def report() -> LabReport:
 @pytest.mark.parametrize(
     "drawn", [lines(), lines(log=False), bars()], ids=["log", "linear", "bars"]
 )
-def test_plots_are_well_formed_and_escape_what_they_are_given(drawn: Plot) -> None:
+def test_plots_are_well_formed_and_escape_text(drawn: Plot) -> None:
     for text in (plot.render(drawn), plot.standalone(drawn)):
         root = ElementTree.fromstring(text)
         assert root.tag.endswith("svg")
@@ -86,7 +86,7 @@ def test_plots_are_well_formed_and_escape_what_they_are_given(drawn: Plot) -> No
                     assert math.isfinite(float(element.attrib[key]))
 
 
-def test_a_plot_without_points_says_so() -> None:
+def test_plot_without_points_states_it() -> None:
     empty = Lines(title="t", x=Axis(name="x"), y=Axis(name="y"), series=[])
     assert "no points" in plot.render(empty)
 
@@ -121,7 +121,7 @@ def test_the_page_is_one_file_without_script() -> None:
         assert address not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
 
 
-def test_the_table_says_what_held_and_why() -> None:
+def test_table_states_which_laws_held_and_why() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None, highlight=False)
     console.print(LabTable(report()))
     written = console.file
@@ -132,7 +132,7 @@ def test_the_table_says_what_held_and_why() -> None:
     assert "400 to 600 ps" in text
 
 
-def test_the_list_says_what_there_is() -> None:
+def test_list_shows_every_experiment() -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     console.print(ExperimentList([("fusion", "what it shows", "the claim")]))
     written = console.file
@@ -140,5 +140,5 @@ def test_the_list_says_what_there_is() -> None:
     assert "the claim" in written.getvalue()
 
 
-def test_an_interrupted_run_says_so() -> None:
+def test_interrupted_run_states_it() -> None:
     assert headline(LabReport(machine=round_machine(), interrupted=True)).endswith("(interrupted)")

@@ -16,7 +16,7 @@ def rendered(machine: Machine) -> str:
     return output.getvalue()
 
 
-def test_measured_stands_beside_the_datasheet() -> None:
+def test_measured_roofs_are_beside_datasheet_values() -> None:
     machine = round_machine()
     roofs = [
         msgspec.structs.replace(roof, datasheet=2e15) if roof.name == "matmul.bfloat16" else roof
@@ -45,7 +45,7 @@ def test_no_heading_is_cut_and_no_column_is_empty() -> None:
     assert all(f" {one} " in heading for one in ("measured", "sustained", "datasheet", "of it"))
 
 
-def test_what_the_roofs_mean() -> None:
+def test_meaning_of_the_roofs_is_stated() -> None:
     text = rendered(round_machine())
     assert "memory-bound up to 80 operations per element" in text
     assert "compute-bound from 200 rows" in text
@@ -53,14 +53,14 @@ def test_what_the_roofs_mean() -> None:
     assert "8.00 us" in text
 
 
-def test_quick_and_warnings_are_said() -> None:
+def test_quick_measurement_and_warnings_are_stated() -> None:
     machine = msgspec.structs.replace(round_machine(), quick=True, warnings=["odd clock"])
     text = rendered(machine)
     assert "quick measurement with wider error" in text
     assert "! odd clock" in text
 
 
-def test_a_dtype_without_instructions_of_its_own_is_not_said_to_need_no_rows() -> None:
+def test_slow_dtype_is_compute_bound_with_any_number_of_rows() -> None:
     machine = round_machine()
     roofs = [
         msgspec.structs.replace(roof, value=2.5e8) if roof.name == "matmul.bfloat16" else roof

@@ -16,7 +16,7 @@ def events() -> list[dict[str, Any]]:
     return found
 
 
-def test_every_slice_is_there_with_what_is_known_of_it(events: list[dict[str, Any]]) -> None:
+def test_every_slice_has_its_arguments(events: list[dict[str, Any]]) -> None:
     diagnosis = full_diagnosis()
     slices = [event for event in events if event["ph"] == "X"]
     assert len(slices) == len(diagnosis.timeline)
@@ -57,6 +57,6 @@ def test_lanes_are_named_and_none_share_a_track(events: list[dict[str, Any]]) ->
     assert set(tracks.values()) == {1}
 
 
-def test_hostile_names_are_only_strings() -> None:
+def test_hostile_names_stay_strings() -> None:
     names = {event["name"] for event in json.loads(as_perfetto(evil_diagnosis()))["traceEvents"]}
     assert EVIL in names

@@ -24,14 +24,14 @@ def test_the_page_shows_roofline_parts_and_scaling() -> None:
     assert page.count("<svg") == 4
 
 
-def test_each_formula_is_there_on_demand() -> None:
+def test_each_formula_can_be_opened() -> None:
     plan = _plan()
     page = plan_page(plan)
     assert {term.formula for term in plan.terms} == set(plan.formulas)
     assert page.count("<details>") == len(plan.formulas)
 
 
-def test_nothing_is_loaded_and_nothing_runs() -> None:
+def test_plan_page_loads_and_executes_nothing() -> None:
     plan = msgspec.structs.replace(_plan(), title=EVIL, notes=[EVIL], chip=EVIL)
     page = plan_page(plan)
     assert "<script" not in page
@@ -40,7 +40,7 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert "default-src 'none'" in page or "default-src &#x27;none&#x27;" in page
 
 
-def test_a_service_and_a_sweep_have_pages() -> None:
+def test_services_and_sweeps_have_pages() -> None:
     service = requests.plan_serving(
         "llama-3.1-8b", "h100", count=1, batch=8, input_tokens=512, output_tokens=128,
         precision="bf16", weights=None,

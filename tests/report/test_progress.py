@@ -22,13 +22,13 @@ print(boundby.machine())
 """
 
 
-def test_where_nobody_reads_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_is_written_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with progress_bar("measuring") as advance:
         advance("memory", 0.5)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
+def test_notebook_gets_one_line_at_the_first_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
@@ -43,7 +43,7 @@ def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_display_waiting_is_silent(
+def test_progress_without_a_display_is_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "progress_displays", [])
@@ -52,7 +52,7 @@ def test_without_a_display_waiting_is_silent(
     assert capsys.readouterr() == ("", "")
 
 
-def test_python_gets_the_bar_at_a_terminal_and_stdout_stays_its_own() -> None:
+def test_progress_bar_uses_stderr_and_keeps_stdout_clean() -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     done = subprocess.Popen(

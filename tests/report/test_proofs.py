@@ -44,7 +44,7 @@ BOTH = proof(
 FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome=Outcome.KEPT)
 
 
-def test_more_time_is_asked_for_where_it_may_tell_more() -> None:
+def test_larger_budget_is_suggested_if_it_may_decide_more() -> None:
     idle = proof("channels-last", "layout-copies", outcome=Outcome.SKIPPED)
     diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[idle])
     assert not wants_time(diagnosis)
@@ -64,7 +64,7 @@ def test_one_fix_for_two_faults_is_one_fix() -> None:
     assert "changes to make in the script\n   # autocast" in text
 
 
-def test_a_combination_that_held_stands_before_what_held_alone() -> None:
+def test_kept_combination_is_listed_before_single_fixes() -> None:
     together = proof(
         "autocast + fused",
         "float32-products",
@@ -82,7 +82,7 @@ def test_a_combination_that_held_stands_before_what_held_alone() -> None:
     assert best_of([BOTH, faster]) is faster
 
 
-def test_what_is_open_is_not_called_settled() -> None:
+def test_undecided_fixes_are_not_called_ineffective() -> None:
     words = "0.97x to 1.20x does not decide"
     still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, why=words, open=True)
     assert "no fix was kept: 1 of 1 is undecided; more time may tell" in shown(still)
@@ -92,7 +92,7 @@ def test_what_is_open_is_not_called_settled() -> None:
     assert "no fix was effective" in shown(settled)
 
 
-def test_where_none_was_tried_it_does_not_say_that_none_held() -> None:
+def test_untried_fixes_are_not_called_ineffective() -> None:
     skipped = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why="no time")
     assert "no fix was tried" in shown(skipped)
     assert "no fix was effective" not in shown(skipped)
@@ -112,7 +112,7 @@ def test_fixes_that_were_not_tried_are_counted_apart_from_those_without_gain() -
     assert words in shown(settled, notes=(note,))
 
 
-def test_whole_processes_of_the_patched_script_are_the_headline() -> None:
+def test_headline_is_the_patched_script_in_fresh_processes() -> None:
     fresh = proof(
         "autocast", "float32-products", speedup=1.4, outcome=Outcome.KEPT, fresh=True, why="x"
     )
@@ -121,7 +121,7 @@ def test_whole_processes_of_the_patched_script_are_the_headline() -> None:
     assert best_of([BOTH, slower]) is None
 
 
-def test_what_is_left_to_do_by_hand_is_said() -> None:
+def test_manual_steps_are_listed() -> None:
     saving = Estimate(low=1e6, expected=2e6, high=3e6)
     sync = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
     text = shown(
