@@ -78,11 +78,11 @@ def test_a_kernel_on_another_grid_gets_the_line_and_not_the_sizes(tmp_path: Path
     assert "capture-differs" in codes(found)
 
 
-def test_a_step_without_graphs_says_that_the_capture_is_not_used(tmp_path: Path) -> None:
+def test_unused_capture_is_reported_for_a_step_without_graphs(tmp_path: Path) -> None:
     trace = eager(tmp_path)
     assert "capture-not-used" in codes(boundby.load(trace, capture=trace))
 
 
-def test_a_capture_without_operators_is_one_line(tmp_path: Path) -> None:
+def test_capture_without_operators_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BoundbyError, match="no operators that launch kernels"):
         boundby.load(eager(tmp_path), capture=replayed(tmp_path))

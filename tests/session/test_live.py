@@ -26,7 +26,7 @@ def trainer() -> Any:
     return train
 
 
-def test_a_function_is_called_as_often_as_needed() -> None:
+def test_function_is_called_as_often_as_needed() -> None:
     diagnosis = boundby.diagnose(
         trainer(), 4, warmup=2, steps=3, profiled=1, machine=round_machine()
     )
@@ -41,7 +41,7 @@ def test_a_function_is_called_as_often_as_needed() -> None:
     assert "Step train 4x8:" in str(diagnosis)
 
 
-def test_a_function_without_modules() -> None:
+def test_function_without_modules_is_diagnosed() -> None:
     diagnosis = boundby.diagnose(
         torch.cos, torch.ones(9), warmup=1, steps=3, profiled=0, machine=round_machine()
     )
@@ -49,7 +49,7 @@ def test_a_function_without_modules() -> None:
     assert [phase.name for phase in diagnosis.step.phases] == ["forward"]
 
 
-def test_a_loop_is_watched_and_more_than_once() -> None:
+def test_loop_can_be_watched_more_than_once() -> None:
     before = torch.nn.Module.__call__, torch.autograd.backward
     for rows in (4, 5):
         train = trainer()
@@ -64,7 +64,7 @@ def test_a_loop_is_watched_and_more_than_once() -> None:
         assert before == (torch.nn.Module.__call__, torch.autograd.backward)
 
 
-def test_a_short_loop_is_profiled_all_the_same() -> None:
+def test_short_loop_is_profiled() -> None:
     train = trainer()
     with boundby.watch(machine=round_machine()) as watching:
         for _ in range(50):
@@ -75,7 +75,7 @@ def test_a_short_loop_is_profiled_all_the_same() -> None:
     assert not any(note.code == "too-few-steps" for note in watching.diagnosis.notes)
 
 
-def test_a_loop_that_ends_early_yields_what_there_is() -> None:
+def test_loop_that_ends_early_is_diagnosed() -> None:
     train = trainer()
     with boundby.watch(warmup=2, steps=5, machine=round_machine()) as watching:
         for _ in range(5):
@@ -89,7 +89,7 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
     assert "--" not in words
 
 
-def test_a_loop_without_steps_continues_and_is_told_how_to_mark_one() -> None:
+def test_loop_without_steps_continues_and_gets_a_hint() -> None:
     with (
         pytest.warns(UserWarning, match=r"call step\(\)"),
         boundby.watch(machine=round_machine()) as watching,
@@ -99,7 +99,7 @@ def test_a_loop_without_steps_continues_and_is_told_how_to_mark_one() -> None:
         _ = watching.diagnosis
 
 
-def test_what_was_seen_before_an_exception_is_diagnosed_when_asked_for() -> None:
+def test_steps_before_an_exception_are_diagnosed_on_request() -> None:
     train = trainer()
     with (
         contextlib.suppress(KeyError),
@@ -114,7 +114,7 @@ def test_what_was_seen_before_an_exception_is_diagnosed_when_asked_for() -> None
 
 
 @pytest.mark.parametrize("steps", [1, 6])
-def test_an_exception_goes_through_and_leaves_torch_as_it_was(steps: int) -> None:
+def test_exception_passes_and_torch_is_restored(steps: int) -> None:
     """Also while the profiler is running."""
     before = torch.nn.Module.__call__
     train = trainer()
@@ -132,7 +132,7 @@ def test_an_exception_goes_through_and_leaves_torch_as_it_was(steps: int) -> Non
     assert not torch.autograd._profiler_enabled()
 
 
-def test_a_mark_outside_does_nothing() -> None:
+def test_step_mark_outside_of_watch_does_nothing() -> None:
     before = torch.nn.Module.__call__
     boundby.step()
     assert torch.nn.Module.__call__ is before
@@ -160,7 +160,7 @@ def test_a_model_compiled_before_is_not_compiled_again() -> None:
     assert watching.diagnosis.step.kind == "forward 4x8"
 
 
-def test_a_loop_continues_where_watching_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_continues_if_observation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise IndexError("not there")
 
@@ -183,7 +183,7 @@ def test_a_loop_continues_where_watching_fails(monkeypatch: pytest.MonkeyPatch) 
     assert any("IndexError: not there" in note.text for note in watching.diagnosis.notes)
 
 
-def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_that_cannot_be_observed_raises_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise IndexError("not there")
 
@@ -195,7 +195,7 @@ def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatc
         boundby.diagnose(trainer(), 4, machine=round_machine())
 
 
-def test_public_functions_stay_callable_beside_packages_of_their_name() -> None:
+def test_public_functions_are_callable_beside_packages_of_the_same_name() -> None:
     importlib.import_module("boundby.step.model")
     importlib.import_module("boundby.prove.candidates")
     boundby.step()

@@ -35,7 +35,7 @@ def shared(name: str) -> Path:
     return path
 
 
-def test_the_account_of_a_trace_adds_up_and_names_its_machine() -> None:
+def test_account_of_a_trace_adds_up_and_names_its_machine() -> None:
     diagnosis = boundby.load(SYNCS)
     assert total_ns(diagnosis) == pytest.approx(diagnosis.step.wall_ns)
     assert diagnosis.machine.chip == "H200 SXM"
@@ -48,7 +48,7 @@ def test_the_account_of_a_trace_adds_up_and_names_its_machine() -> None:
 
 @pytest.mark.parametrize("trace", sorted(H200.glob("*.gz")), ids=lambda path: path.name)
 @pytest.mark.parametrize("wall_ns", [None, 14.6e6])
-def test_the_lines_of_a_trace_are_its_account(trace: Path, wall_ns: float | None) -> None:
+def test_source_lines_of_a_trace_add_up_to_its_account(trace: Path, wall_ns: float | None) -> None:
     diagnosis = boundby.load(trace, wall_ns=wall_ns)
     assert sum(row.ns for row in diagnosis.lines) == pytest.approx(diagnosis.step.wall_ns)
     for part, ns in diagnosis.account.overhead.parts.items():
@@ -58,7 +58,7 @@ def test_the_lines_of_a_trace_are_its_account(trace: Path, wall_ns: float | None
     assert diagnosis.lines[0].share > 0.95
 
 
-def test_a_known_wall_pins_the_step() -> None:
+def test_given_wall_time_sets_the_step_time() -> None:
     diagnosis = boundby.load(SYNCS, wall_ns=14.6e6)
     assert diagnosis.step.wall_ns == 14.6e6
     assert diagnosis.step.wall_source == "clean"
@@ -77,7 +77,7 @@ def test_a_known_wall_pins_the_step() -> None:
         ("dlrm_8_ranks/worker0", "exposed-collectives", None),
     ],
 )
-def test_faults_of_public_traces(trace: str, fault: str, where: str | None) -> None:
+def test_faults_of_public_traces_are_found(trace: str, fault: str, where: str | None) -> None:
     diagnosis = boundby.load(shared(f"public/{trace}.json.gz"))
     (finding,) = [one for one in diagnosis.findings if one.fault == fault]
     assert finding.where == ([where] if where else [])
@@ -87,7 +87,7 @@ def test_faults_of_public_traces(trace: str, fault: str, where: str | None) -> N
     assert saving.expected < 0.1 * diagnosis.step.wall_ns
 
 
-def test_a_step_at_the_roof_is_informed_of_faster_chips() -> None:
+def test_step_at_its_roofs_gets_faster_chips() -> None:
     saving = Estimate(low=2e6, expected=3e6, high=4e6)
     chips = [ChipRow(chip="B200", wall_ns=saving)]
     diagnosis = msgspec.structs.replace(boundby.load(SYNCS), bigger_chips=chips)
@@ -96,7 +96,7 @@ def test_a_step_at_the_roof_is_informed_of_faster_chips() -> None:
     assert "B200 3.0 ms (2.0 to 4.0)" in text
 
 
-def test_combinations_are_held_against_the_step_that_was_replayed() -> None:
+def test_combinations_are_relative_to_the_simulated_step() -> None:
     diagnosis = boundby.load(SYNCS)
     unmended, *mended = diagnosis.what_if
     assert unmended.faults == []
@@ -109,13 +109,13 @@ def test_combinations_are_held_against_the_step_that_was_replayed() -> None:
         assert entry.wall_ns.expected == pytest.approx(left, rel=1e-6)
 
 
-def test_printing_a_diagnosis_is_its_report() -> None:
+def test_printed_diagnosis_is_its_report() -> None:
     text = str(boundby.load(SYNCS))
     assert text.splitlines()[0].startswith("Overhead-bound")
     assert "roofs from the H200 SXM datasheet" in " ".join(text.split())
 
 
-def test_ranks_that_wait_for_a_slow_one(tmp_path: Path) -> None:
+def test_slowest_rank_and_waiting_ranks_are_reported(tmp_path: Path) -> None:
     """Three ranks' all-reduces take 30, 30 and 10 us: the third came last, the others waited."""
     for rank, duration in enumerate((30.0, 30.0, 10.0)):
         _write_rank(tmp_path / f"rank{rank}.json", rank, duration)
@@ -128,7 +128,7 @@ def test_ranks_that_wait_for_a_slow_one(tmp_path: Path) -> None:
     assert diagnosis.ranks[0].exposed_ns == pytest.approx(30_000)
 
 
-def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
+def test_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
     _write_rank(tmp_path / "rank0.json", 0, 30.0)
     (tmp_path / "rank1.json").write_text("not a trace")
     diagnosis = boundby.load(tmp_path)
@@ -144,7 +144,7 @@ def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
         ("picture.png", "\x89PNG", "not a format"),
     ],
 )
-def test_a_file_that_is_no_trace_is_one_line(
+def test_file_that_is_not_a_trace_is_a_one_line_error(
     tmp_path: Path, name: str, content: str, complaint: str
 ) -> None:
     path = tmp_path / name
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_trace_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
+def test_folder_without_traces_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BoundbyError, match="no trace files"):
         job.find_traces([tmp_path])
 
@@ -184,7 +184,7 @@ def test_graph_replays_are_not_called_host_bound() -> None:
         ("gpt2xl_decode", 187, None),
     ],
 )
-def test_our_own_traces_agree_with_their_clean_steps(
+def test_own_traces_agree_with_their_clean_steps(
     name: str, clean_ms: float, busy_ms: float | None
 ) -> None:
     diagnosis = boundby.load(shared(f"h200/{name}.json.gz"))
@@ -253,14 +253,14 @@ def test_names_are_data_and_never_markup(tmp_path: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_a_gzip_cut_short_is_read_up_to_the_break(tmp_path: Path) -> None:
+def test_truncated_gzip_is_read_up_to_its_end(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(gzip.decompress(SYNCS.read_bytes()))[:-40_000])
     diagnosis = boundby.load(cut)
     assert "truncated-file" in [note.code for note in diagnosis.notes]
 
 
-def test_a_compiled_step_that_keeps_its_device_busy_raises_no_alarm() -> None:
+def test_compiled_step_with_a_busy_device_has_no_overhead_finding() -> None:
     """BERT-large, compiled: 37.6 ms of device work in a clean step of about 40 ms."""
     diagnosis = boundby.load(shared("h200/bert_large_bf16_compiled.json.gz"), wall_ns=40e6)
     assert diagnosis.verdict.bound_by == "bandwidth"
@@ -270,7 +270,7 @@ def test_a_compiled_step_that_keeps_its_device_busy_raises_no_alarm() -> None:
     assert max(savings.values(), default=0.0) <= 0.05 * diagnosis.step.wall_ns
 
 
-def test_a_trace_that_run_kept_has_the_roofs_of_its_machine(tmp_path: Path) -> None:
+def test_trace_kept_by_run_uses_the_roofs_of_its_machine(tmp_path: Path) -> None:
     kept = tmp_path / "trace.json"
     kept.write_bytes(gzip.decompress(SYNCS.read_bytes()))
     store.write(round_machine(), tmp_path / "machine.json")

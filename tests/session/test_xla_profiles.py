@@ -32,7 +32,7 @@ def check(diagnosis: Diagnosis) -> None:
 
 
 @pytest.mark.parametrize("name", ["decode", "sync_host"])
-def test_own_profiles(name: str) -> None:
+def test_own_xla_profiles_are_diagnosed(name: str) -> None:
     diagnosis = load(OWN / f"{name}.xplane.pb.gz")
     check(diagnosis)
     assert diagnosis.account.overhead.share > 0.5
@@ -52,7 +52,9 @@ def test_own_profiles(name: str) -> None:
         ("gpt_unjit_opt", 17.14, 3.485e12),
     ],
 )
-def test_profiles_of_an_h200(name: str, busy_ms: float, matrix_flops: float | None) -> None:
+def test_h200_xla_profiles_are_diagnosed(
+    name: str, busy_ms: float, matrix_flops: float | None
+) -> None:
     diagnosis = load(shared(f"h200_jax/{name}"))
     check(diagnosis)
     assert diagnosis.step.device_busy_ns == pytest.approx(busy_ms * 1e6, rel=0.02)
@@ -62,7 +64,7 @@ def test_profiles_of_an_h200(name: str, busy_ms: float, matrix_flops: float | No
 
 
 @pytest.mark.parametrize("name", ["mi300x_jax_gemm", "mi300x_jax_attention"])
-def test_profiles_of_a_chip_without_a_name(name: str) -> None:
+def test_xla_profiles_of_an_unnamed_chip_are_diagnosed(name: str) -> None:
     path = SHARED / "public" / f"{name}.xplane.pb"
     if not path.exists():
         pytest.skip(f"{path.name} is not here")
