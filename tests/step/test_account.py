@@ -59,7 +59,7 @@ def test_every_microsecond_is_in_one_group() -> None:
     assert sum(group.share for group in account.groups().values()) == pytest.approx(1)
 
 
-def test_the_clean_wall_decides_how_much_was_idle() -> None:
+def test_clean_wall_time_determines_idle_time() -> None:
     scene = Scene(end=1000)  # the profiler made the step five times as long
     scene.on_device(500, 600, launch=launched(scene, 450, product(4096, 4096, 2048)))
     attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US)
@@ -76,7 +76,7 @@ def test_a_tiny_kernel_is_overhead() -> None:
     assert account.overhead.parts["small_kernels"] == pytest.approx(2 * US)
 
 
-def test_what_nothing_costs_is_unknown_and_shown() -> None:
+def test_kernel_without_cost_is_unknown() -> None:
     scene = Scene(end=20)
     mystery = OpCall(name="mylib::mystery", args=(tensor(64),))
     scene.on_device(10, 15, launch=launched(scene, 0, mystery))
@@ -99,7 +99,7 @@ def test_a_copy_to_the_device_is_the_host_link() -> None:
     )  # 1 MB at 50 GB/s: 20 us
 
 
-def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
+def test_cost_is_divided_over_all_kernels_of_its_operator() -> None:
     scene = Scene(end=400)
     scene.on_host(0, 9, call=product(4096, 4096, 4096))
     first = scene.on_host(1, 3, HostKind.LAUNCH, "cudaLaunchKernel")
@@ -112,7 +112,7 @@ def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
     assert row.roof_fraction == pytest.approx(137.4 / 200, rel=0.01)
 
 
-def test_faster_than_light_is_flagged_never_clamped() -> None:
+def test_time_below_the_roofline_minimum_is_marked_and_not_clamped() -> None:
     scene = Scene(end=400)
     scene.on_device(10, 110, launch=launched(scene, 0, product(4096, 4096, 4096)))
     (row,) = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US).ops
@@ -120,7 +120,7 @@ def test_faster_than_light_is_flagged_never_clamped() -> None:
     assert row.roof_fraction == pytest.approx(1.374, rel=0.01)
 
 
-def test_the_innermost_costed_operator_owns_a_kernel() -> None:
+def test_kernel_belongs_to_the_innermost_costed_operator() -> None:
     scene = Scene(end=400)
     a, b = tensor(4096, 4096, dtype="bfloat16"), tensor(4096, 4096, dtype="bfloat16")
     scene.on_host(0, 10, call=OpCall(name="aten::matmul", args=(a, b)))
@@ -131,7 +131,7 @@ def test_the_innermost_costed_operator_owns_a_kernel() -> None:
     assert row.name == "aten::mm"
 
 
-def test_tf32_products_meet_the_tf32_roof() -> None:
+def test_tf32_matmuls_use_the_tf32_roof() -> None:
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=400)
     scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
@@ -142,7 +142,7 @@ def test_tf32_products_meet_the_tf32_roof() -> None:
 @pytest.mark.parametrize(
     ("kernel", "precision"), [("kernel", TF32), ("s1688gemm_128x128", UNKNOWN_PRECISION)]
 )
-def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, precision: Precision) -> None:
+def test_tf32_matmuls_of_a_graph_use_the_tf32_roof(kernel: str, precision: Precision) -> None:
     """Whether the setting says so or the kernel's name, 137 GFLOP at 500 TFLOP/s: 275 us."""
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=400)
@@ -168,7 +168,7 @@ CONVOLUTION = OpCall(
         (Precision(products="tf32", convolutions="float32"), "matmul.float32"),
     ],
 )
-def test_convolutions_have_a_setting_of_their_own(precision: Precision, unit: str) -> None:
+def test_convolutions_have_their_own_tf32_setting(precision: Precision, unit: str) -> None:
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=9000)
     scene.on_device(10, 8000, launch=launched(scene, 0, CONVOLUTION))
@@ -194,7 +194,7 @@ def on_cpu(precision: Precision, *, bfloat16: float) -> dict[str, str]:
     return {work.name: unit for work in op_records if work.cost for unit in work.cost.flops}
 
 
-def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in() -> None:
+def test_cpu_float32_matmuls_use_the_roof_of_the_allowed_precision() -> None:
     products = Precision(products="bfloat16", convolutions="float32")
     convolutions = Precision(products="float32", convolutions="bfloat16")
     slow, fast = "matmul.float32", "matmul.bfloat16"
@@ -203,12 +203,12 @@ def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in
     assert list(on_cpu(convolutions, bfloat16=1e15).values()) == [slow, fast]
 
 
-def test_a_cpu_without_units_for_bfloat16_stays_in_float32_whatever_it_may() -> None:
+def test_cpu_without_bfloat16_units_computes_in_float32() -> None:
     both = Precision(products="bfloat16", convolutions="bfloat16")
     assert set(on_cpu(both, bfloat16=1e13).values()) == {"matmul.float32"}
 
 
-def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:
+def test_operator_classes_show_shares_of_time_and_flops() -> None:
     scene = Scene(end=400)
     scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
     gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
@@ -222,7 +222,7 @@ def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
+def test_collective_has_no_memory_roofline_minimum(on_device: bool) -> None:
     """Nobody measured the network: what of 0.9 ms is too much is not known."""
     scene = Scene(end=1000)
     call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
@@ -246,5 +246,5 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     assert "below the memory roofline" not in verdict.why
 
 
-def test_what_runs_other_instructions_is_small_whatever_it_takes() -> None:
+def test_cost_without_flops_and_bytes_is_small() -> None:
     assert bound_of(MACHINE, Cost(), 1) == "small"

@@ -14,7 +14,7 @@ from tests.timelines import US, Scene, tensor
 MACHINE = round_machine()
 
 
-def test_on_a_cpu_an_operators_overhead_is_taken_off() -> None:
+def test_operator_overhead_is_subtracted() -> None:
     machine = msgspec.structs.replace(
         MACHINE, overheads=msgspec.structs.replace(MACHINE.overheads, eager_op_ns=2000)
     )
@@ -26,7 +26,7 @@ def test_on_a_cpu_an_operators_overhead_is_taken_off() -> None:
     assert account.overhead.parts["python"] == pytest.approx(52 * US)
 
 
-def test_on_a_cpu_disturbed_clean_steps_are_the_profiled_one_at_another_pace() -> None:
+def test_disturbed_clean_steps_scale_the_profiled_step() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 900, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
     timeline = scene.timeline()
@@ -42,7 +42,7 @@ def test_on_a_cpu_disturbed_clean_steps_are_the_profiled_one_at_another_pace() -
     assert overhead(2000) == pytest.approx(1 - 0.5 * 1.25 * 0.892, rel=0.001)
 
 
-def test_on_a_cpu_waiting_for_batches_is_what_clean_steps_waited() -> None:
+def test_data_waiting_is_that_of_clean_steps() -> None:
     """While a profiler starts, workers get ahead: the profiled step finds its batch waiting."""
     scene = Scene(end=1000)
     scene.on_host(0, 100, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
@@ -53,7 +53,7 @@ def test_on_a_cpu_waiting_for_batches_is_what_clean_steps_waited() -> None:
     assert found.account.bandwidth.ns == pytest.approx(892 * US)
 
 
-def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
+def test_operators_that_make_a_batch_have_their_own_time() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
     relu = OpCall(name="aten::relu", args=(tensor(64, 1_000_000),))
@@ -65,7 +65,7 @@ def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
     assert found.account.bandwidth.ns == pytest.approx((492 + 292) * US)
 
 
-def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loaders_line() -> None:
+def test_data_waiting_absent_from_the_profile_is_at_the_loader_line() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 0, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
@@ -76,7 +76,7 @@ def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loader
     assert row.parts["data"] == pytest.approx(2000 * US)
 
 
-def test_on_a_cpu_fresh_memory_of_the_profiled_step_is_not_the_operators() -> None:
+def test_page_faults_of_the_profiled_step_are_subtracted() -> None:
     """Of two operators that make tensors, one small, and one that writes into its own, the first
     had 625 pages to itself, of which 300 cost 1 us; more than it has are the profiler's."""
     scene = Scene(end=1000)
@@ -93,7 +93,7 @@ def test_on_a_cpu_fresh_memory_of_the_profiled_step_is_not_the_operators() -> No
         assert found.scaled == 1
 
 
-def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
+def test_cpu_wait_belongs_to_no_operator() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
     timeline = at_line(scene.timeline(), "train.py:5")
@@ -107,7 +107,7 @@ def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     assert {row.where: round(row.ns / US) for row in found.lines} == {"train.py:5": 600}
 
 
-def test_on_a_cpu_a_profiled_step_that_waited_for_its_core_too() -> None:
+def test_cpu_wait_of_the_profiled_step_is_subtracted() -> None:
     """It took 2 ms and had a core for half of it; clean ones took 1.6, of which they had one for
     one: half of what an operator took is its own, and Python's time stays Python's."""
     scene = Scene(end=2000)
@@ -120,7 +120,7 @@ def test_on_a_cpu_a_profiled_step_that_waited_for_its_core_too() -> None:
 
 
 @pytest.mark.parametrize("profiled", [1999, 2000, 2600])
-def test_on_a_cpu_a_profiled_step_that_waited_for_all_of_its_time_keeps_its_work(
+def test_profiled_step_that_only_waited_keeps_its_operators(
     profiled: int,
 ) -> None:
     """What its thread waited may be counted over more than the step: clean ones tell then."""
@@ -132,7 +132,7 @@ def test_on_a_cpu_a_profiled_step_that_waited_for_all_of_its_time_keeps_its_work
     assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
 
 
-def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
+def test_nested_operators_are_counted_once() -> None:
     """A product that first copies its bias does the product itself; a wrapper does nothing."""
     scene = Scene(end=100)
     bias, a, b = tensor(512), tensor(512, 512), tensor(512, 512)
@@ -146,7 +146,7 @@ def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     assert attribution.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
 
 
-def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
+def test_entry_of_compiled_code_is_overhead() -> None:
     scene = Scene(end=100)
     scene.on_host(10, 20, name="TorchDynamo Cache Lookup")
     scene.on_host(20, 90, name="Torch-Compiled Region: 0/0")
@@ -157,7 +157,7 @@ def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
     assert attribution.account.unknown.ns == 0
 
 
-def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
+def test_collective_is_network_time_and_counted_once() -> None:
     """The thread that asked for it waits while gloo's own thread does it."""
     scene = Scene(end=100)
     call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
@@ -175,7 +175,7 @@ def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
     assert (row.name, row.bytes) == ("gloo:all_reduce", 4_000_000)
 
 
-def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None:
+def test_operators_without_shapes_are_unknown_and_not_overhead() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 80, name="aten::mm")
     scene.on_host(5, 6, name="aten::resolve_conj")
@@ -198,7 +198,7 @@ def compiled_region(inside: str) -> float:
     return attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US).account.unknown.ns
 
 
-def test_on_a_cpu_compiled_code_only_calls_where_its_kernels_are_seen() -> None:
+def test_compiled_call_has_only_overhead_if_its_kernels_are_recorded() -> None:
     assert compiled_region("a kernel") == 0
     assert compiled_region("Python alone") == 0
     # Its kernels are somewhere in there.

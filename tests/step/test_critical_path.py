@@ -18,7 +18,7 @@ def path(launches: LaunchSequence) -> list[tuple[PathKind, int, float]]:
     return [(one.kind, one.number, one.ns / US) for one in critical_path(launches)]
 
 
-def test_a_busy_device_is_the_path() -> None:
+def test_busy_device_is_the_critical_path() -> None:
     assert path(loop([1, 1, 1], [10, 20, 30])) == [
         (KERNEL, 0, 10),
         (KERNEL, 1, 20),
@@ -26,7 +26,7 @@ def test_a_busy_device_is_the_path() -> None:
     ]
 
 
-def test_a_slow_host_is_the_path_up_to_the_last_kernel() -> None:
+def test_slow_host_is_the_critical_path_up_to_the_last_kernel() -> None:
     # The step ends with the last kernel, 2 after its launch: 8 of the host's first 10 are left.
     assert path(loop([10, 10, 10], [2, 2, 2])) == [
         (HOST, 0, 8),
@@ -36,7 +36,7 @@ def test_a_slow_host_is_the_path_up_to_the_last_kernel() -> None:
     ]
 
 
-def test_a_sync_puts_the_kernel_before_it_and_the_host_after_it_on_the_path() -> None:
+def test_sync_puts_its_kernel_and_the_following_host_time_on_the_path() -> None:
     # Launch at 5, kernel until 25, the host waits; 7 until the next launch, its kernel ends at 35.
     launches = loop([5, 7], [20, 3], waits=(0, 1))
     assert path(launches) == [(HOST, 0, 5), (KERNEL, 0, 20), (HOST, 1, 7), (KERNEL, 1, 3)]
@@ -71,7 +71,7 @@ def test_the_path_is_as_long_as_the_step(data: st.DataObject, count: int) -> Non
     assert total == pytest.approx(replay(launches))
 
 
-def test_work_on_the_path_has_no_slack_and_other_work_the_time_until_it_is_waited_for() -> None:
+def test_slack_is_the_time_until_the_result_is_needed() -> None:
     assert slack(loop([1, 1, 1], [10, 20, 30])).tolist() == [0, 0, 0]
     # The first may move the second, which the third leaves 7; the last ends the step.
     assert (slack(loop([10, 10, 10], [2, 3, 2])) / US).tolist() == [15, 7, 0]

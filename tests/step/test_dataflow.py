@@ -58,7 +58,7 @@ def chain_of(count: int) -> Timeline:
     return chain(*(("cos", (at(index + 1),), index + 2) for index in range(count)))
 
 
-def test_each_operator_reads_what_the_one_before_it_made() -> None:
+def test_operator_reads_results_of_its_producer() -> None:
     step_model = step_model_of(chain_of(3))
     flow = step_model.flow
     assert flow is not None
@@ -68,7 +68,7 @@ def test_each_operator_reads_what_the_one_before_it_made() -> None:
     assert first.maker == OUTSIDE and first.bytes == BYTES
 
 
-def test_what_an_operator_calls_comes_before_it() -> None:
+def test_inner_operators_precede_their_caller() -> None:
     """As addmm does it on a CPU: the bias is copied into its result, which it then adds to."""
     rows, weight, bias, made = at(1), at(2), at(3), at(4)
     scene = Scene(end=300)
@@ -91,7 +91,7 @@ def test_what_an_operator_calls_comes_before_it() -> None:
     assert flow.makers[multiplied] == {copied}
 
 
-def test_a_product_that_is_told_where_to_write_makes_that() -> None:
+def test_matmul_with_out_argument_produces_it() -> None:
     """As compiled code calls it: the buffer was taken outside, and the bias is copied there."""
     rows, weight, bias, made = at(1), at(2), at(3), at(4)
     scene = Scene(end=400)
@@ -116,7 +116,7 @@ def test_a_product_that_is_told_where_to_write_makes_that() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
-def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
+def test_fused_chain_of_k_operators_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
     """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""
     steps = [("cos", (at(index + 1),), index + 2) for index in range(count)]
     reader = ("mm", (at(count + 1, shape=(8192, 8192)), at(99, shape=(8192, 8192))), 100)
@@ -130,7 +130,7 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
     assert 1 - fused.bytes / before == pytest.approx((count - 1) / count)
 
 
-def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
+def test_fusion_on_a_cpu_saves_traffic_but_not_arithmetic() -> None:
     steps = [("cos", (at(index + 1),), index + 2) for index in range(4)]
     step_model = step_model_of(chain(*steps, each_us=508.0, on_device=False))
     detection = unfused_operators.detect(step_model)
@@ -142,7 +142,7 @@ def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
     assert sum(detection.high.op_ns.values()) == pytest.approx(250e3)
 
 
-def test_what_a_product_stands_between_is_not_fused() -> None:
+def test_chain_interrupted_by_a_matmul_is_not_fused() -> None:
     square = (8192, 8192)
     timeline = chain(
         ("cos", (at(1, shape=square),), 2),
@@ -159,7 +159,7 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
 
 
 @pytest.mark.parametrize("name", ["sort", "topk", "multinomial", "nonzero"])
-def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
+def test_chain_interrupted_by_a_sort_is_not_fused(name: str) -> None:
     """A chain ends before it and begins again behind it; its own time stays."""
     logits = (64, 131072)
     timeline = chain(
@@ -180,7 +180,7 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
     assert detection is not None and between not in detection.high.op_ns
 
 
-def test_memory_that_is_used_again_is_another_value() -> None:
+def test_reused_memory_is_another_value() -> None:
     timeline = chain(("cos", (at(1),), 2), ("sin", (at(2),), 3), ("exp", (at(3),), 2))
     flow = flow_of(timeline, step_model_of(timeline).op_records)
     assert flow is not None
@@ -189,12 +189,12 @@ def test_memory_that_is_used_again_is_another_value() -> None:
     assert kept not in flow.reads[second]
 
 
-def test_without_addresses_nothing_is_known() -> None:
+def test_dataflow_is_unknown_without_addresses() -> None:
     timeline = msgspec.structs.replace(chain_of(2), allocations=None)
     assert step_model_of(timeline).flow is None
 
 
-def test_twice_the_batch_of_an_overhead_bound_step_costs_nothing() -> None:
+def test_doubled_batch_of_an_overhead_bound_step_is_free() -> None:
     from boundby.faults.batch_too_small import batches
     from tests.step.test_replay import GELU, scene_of
 
@@ -220,7 +220,7 @@ def test_weights_do_not_grow_with_the_batch() -> None:
     assert step_model.op_records[0].phase == Phase.FORWARD
 
 
-def test_a_larger_batch_is_as_uncertain_as_the_host_is() -> None:
+def test_larger_batch_is_as_uncertain_as_the_host_time() -> None:
     from boundby.faults.batch_too_small import batches
     from tests.step.test_replay import GELU, scene_of
 

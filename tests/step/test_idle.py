@@ -12,7 +12,7 @@ def labels(scene: Scene) -> dict[str, float]:
     return {label: ns / US for label, ns in label_idle(timeline, *busy).items()}
 
 
-def test_before_the_first_kernel_and_after_the_last_count() -> None:
+def test_idle_time_before_the_first_and_after_the_last_kernel_counts() -> None:
     scene = Scene(end=100)
     launch = scene.on_host(40, 45, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(50, 80, launch=launch)
@@ -22,7 +22,7 @@ def test_before_the_first_kernel_and_after_the_last_count() -> None:
     assert sum(found.values()) == pytest.approx(70)
 
 
-def test_waiting_for_the_loader_is_data() -> None:
+def test_waiting_for_the_loader_is_idle_for_data() -> None:
     scene = Scene(end=100)
     scene.on_host(10, 60, HostKind.DATA, "enumerate(DataLoader)")
     launch = scene.on_host(70, 75, HostKind.LAUNCH, "cudaLaunchKernel")
@@ -32,7 +32,7 @@ def test_waiting_for_the_loader_is_data() -> None:
     )
 
 
-def test_from_a_syncs_return_to_the_kernel_it_delayed() -> None:
+def test_idle_time_after_a_sync_lasts_to_the_delayed_kernel() -> None:
     scene = Scene(end=60)
     first = scene.on_host(0, 2, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_host(5, 22, HostKind.SYNC, "cudaStreamSynchronize")
@@ -44,7 +44,7 @@ def test_from_a_syncs_return_to_the_kernel_it_delayed() -> None:
     assert found["launch"] == pytest.approx(2)
 
 
-def test_work_that_was_queued_waits_for_the_device_alone() -> None:
+def test_idle_time_before_queued_work_is_launch_latency() -> None:
     scene = Scene(end=30)
     first = scene.on_host(0, 1, HostKind.LAUNCH, "cudaLaunchKernel")
     second = scene.on_host(1, 2, HostKind.LAUNCH, "cudaLaunchKernel")
@@ -65,7 +65,7 @@ def test_queued_work_that_does_not_start_waits_for_something_unseen() -> None:
     assert labels(scene) == pytest.approx(found)
 
 
-def test_the_issuing_thread_is_looked_at_not_the_waiting_one() -> None:
+def test_idle_cause_is_that_of_the_launching_thread() -> None:
     scene = Scene(end=50)
     scene.on_host(0, 50, HostKind.DATA, "enumerate(DataLoader)", thread=1)
     launch = scene.on_host(20, 25, HostKind.LAUNCH, "cudaLaunchKernel", thread=2)
@@ -75,7 +75,7 @@ def test_the_issuing_thread_is_looked_at_not_the_waiting_one() -> None:
     )
 
 
-def test_the_call_behind_idle_time_is_named() -> None:
+def test_call_that_causes_idle_time_is_named() -> None:
     scene = Scene(end=60)
     first = scene.on_host(0, 2, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_host(5, 22, HostKind.SYNC, "cudaStreamSynchronize")

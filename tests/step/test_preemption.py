@@ -29,7 +29,7 @@ def took(timeline: Timeline) -> list[float]:
     return found
 
 
-def test_an_interrupted_operator_takes_what_its_peers_take() -> None:
+def test_interrupted_operator_gets_the_time_of_its_peers() -> None:
     before = calls(1, 1, 12601, 1, 2)
     after, left = without_preemption(before, 12_600 * US)
     assert took(after) == [1, 1, 1, 1, 2]
@@ -43,17 +43,17 @@ def test_an_interrupted_operator_takes_what_its_peers_take() -> None:
     assert host.start_ns[host.kind == HostKind.OP].tolist() == [0, 11e3, 22e3, 33e3, 44e3]
 
 
-def test_a_step_that_lost_no_time_is_the_same() -> None:
+def test_step_without_preemption_is_unchanged() -> None:
     before = calls(1, 1, 12601, 1)
     assert without_preemption(before, 0.0) == (before, 0.0)
 
 
-def test_calls_that_take_longer_by_more_than_was_lost_are_kept() -> None:
+def test_longer_calls_beyond_the_lost_time_are_kept() -> None:
     before = calls(1, 1, 12601, 1)
     assert without_preemption(before, 5000.0 * US) == (before, 5000.0 * US)
 
 
-def test_what_cannot_be_located_stays_lost() -> None:
+def test_unlocated_lost_time_remains() -> None:
     """Of 10 ms, 4 were lost in one operator; the others differ too little."""
     after, left = without_preemption(calls(100, 4100, 100, 300, 100), 10_000.0 * US)
     assert took(after) == [100, 100, 100, 300, 100]
@@ -65,7 +65,7 @@ def test_calls_that_always_differ_are_kept() -> None:
     assert without_preemption(before, 20_000.0 * US) == (before, 20_000.0 * US)
 
 
-def test_a_call_without_peers_is_kept() -> None:
+def test_call_without_peers_is_kept() -> None:
     before = calls(9000, 1, call=OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8))))
     assert without_preemption(before, 9000.0 * US) == (before, 9000.0 * US)
 
@@ -84,7 +84,7 @@ def test_an_operator_of_its_own_shape_is_compared_with_larger_ones() -> None:
     assert without_preemption(smaller, 5000.0 * US) == (smaller, 5000.0 * US)
 
 
-def test_python_that_was_interrupted_is_as_long_as_in_other_calls() -> None:
+def test_interrupted_python_gets_the_time_of_other_calls() -> None:
     """What its operators take stays theirs; samples and phases after it move forward with it."""
     scene = Scene(end=4100)
     for at in range(5):

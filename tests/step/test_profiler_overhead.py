@@ -44,7 +44,7 @@ def overhead(
     )
 
 
-def test_a_phase_pays_for_itself() -> None:
+def test_profiler_overhead_is_removed_per_phase() -> None:
     # Clean the loop takes 59 us: 41 are the profiler's, 40 by code and 1 by the call. The operators
     # take 89, and 11 are its.
     found = overhead(148, {"other": 59, "forward": 89})
@@ -53,7 +53,7 @@ def test_a_phase_pays_for_itself() -> None:
     assert found.event_ns[MARK:] == pytest.approx(np.full(11, 1 * US))
 
 
-def test_a_phase_that_is_as_fast_as_ever_pays_nothing() -> None:
+def test_phase_without_slowdown_has_no_profiler_overhead() -> None:
     found = overhead(189, {"other": 100, "forward": 89})
     assert found.stretch_ns.sum() == 0
     assert found.event_ns[FUNCTION] == 0
@@ -64,7 +64,7 @@ def test_a_phase_that_is_as_fast_as_ever_pays_nothing() -> None:
 @pytest.mark.parametrize("call_cost", [None, CALL_COST, ProfilerCallCost()], ids=str)
 @pytest.mark.parametrize("phases", [None, {"other": 60.0, "forward": 72.0}], ids=str)
 @pytest.mark.parametrize("marked", [True, False])
-def test_together_they_explain_the_difference_as_far_as_events_can(
+def test_overhead_is_limited_by_the_number_of_events(
     wall: float, call_cost: ProfilerCallCost | None, phases: dict[str, float] | None, marked: bool
 ) -> None:
     found = overhead(wall, phases, call_cost, marked)
@@ -82,7 +82,7 @@ def test_together_they_explain_the_difference_as_far_as_events_can(
     assert found.stretch_ns.sum() <= 0.8 * 100 * US
 
 
-def test_a_step_that_waited_for_its_core_did_so_in_the_profiler_too() -> None:
+def test_cpu_wait_includes_time_in_the_profiler() -> None:
     timeline = profiled(ProfilerCallCost(), marked=False)
     where = find_host_intervals(timeline)
     most, waiting = (
@@ -93,12 +93,12 @@ def test_a_step_that_waited_for_its_core_did_so_in_the_profiler_too() -> None:
     assert waiting.total_ns <= 180 * US + 1e-6
 
 
-def test_without_a_measured_call_cost_an_operator_costs_most() -> None:
+def test_operators_carry_the_overhead_without_a_measured_call_cost() -> None:
     found = overhead(150, None, None, marked=False)
     assert found.event_ns[OPERATOR] == pytest.approx(2.6 * found.event_ns[FUNCTION])
 
 
-def test_a_step_that_begins_with_another_mark_begins_with_its_forward() -> None:
+def test_leading_other_phase_belongs_to_the_forward() -> None:
     marks = phase_marks((100, Phase.BACKWARD))
     timeline = msgspec.structs.replace(profiled(CALL_COST), phases=marks)
     clean = {"forward": 59.0 * US, "backward": 89.0 * US}

@@ -54,11 +54,11 @@ def loop(
     )
 
 
-def test_a_device_that_keeps_up_waits_for_the_host() -> None:
+def test_fast_device_waits_for_the_host() -> None:
     assert replay(loop([10, 10, 10], [2, 2, 2])) == pytest.approx(30 * US)
 
 
-def test_a_host_that_runs_ahead_is_free() -> None:
+def test_host_that_runs_ahead_costs_nothing() -> None:
     assert replay(loop([1, 1, 1], [20, 20, 20])) == pytest.approx(60 * US)
 
 
@@ -75,12 +75,12 @@ def test_kernels_that_overlap_end_one_after_the_other() -> None:
     assert replay(short) == pytest.approx((18 + 18) * US)
 
 
-def test_a_sync_adds_them_up() -> None:
+def test_sync_adds_host_and_device_time() -> None:
     # 10 us to issue, 30 us of work, and the host waits for it before it goes on.
     assert replay(loop([10], [30], waits=(0,))) == pytest.approx(40 * US)
 
 
-def test_streams_run_side_by_side() -> None:
+def test_streams_run_in_parallel() -> None:
     assert replay(loop([1, 1], [50, 50], streams=[0, 1])) == pytest.approx(50 * US, rel=0.05)
 
 
@@ -98,14 +98,14 @@ def test_the_launch_queue_is_finite() -> None:
     assert issue_ns(script) > 1000 * 10 * US
 
 
-def test_host_times_are_brought_to_the_clean_phases_not_to_the_wall() -> None:
+def test_host_times_are_scaled_to_clean_phases() -> None:
     script = loop([30, 30], [5, 5])  # profiled: 60 us to issue
     clean = with_clean_phases(script, {"forward": 24.0 * US})
     assert issue_ns(clean) == pytest.approx(24 * US, rel=1e-3)
     assert replay(clean) == pytest.approx(24 * US, rel=1e-3)
 
 
-def test_a_host_bound_step_is_explained_by_its_host() -> None:
+def test_host_speed_explains_a_host_bound_step() -> None:
     """20 launches of 10 us, timed at another moment than the step, which took a tenth longer."""
     script = loop([10.0] * 20, [4.0] * 20)
     factor = explaining_host(script, 220 * US)
@@ -113,7 +113,7 @@ def test_a_host_bound_step_is_explained_by_its_host() -> None:
     assert replay(with_host(script, factor)) == pytest.approx(220 * US)
 
 
-def test_no_host_explains_a_step_that_the_device_bounds_or_that_is_quite_another() -> None:
+def test_host_speed_does_not_explain_a_device_bound_or_different_step() -> None:
     assert explaining_host(loop([4.0] * 20, [10.0] * 20), 220 * US) is None
     assert explaining_host(loop([10.0] * 20, [4.0] * 20), 500 * US) is None
     assert explaining_host(loop([10.0] * 20, [4.0] * 20), 90 * US) is None
@@ -129,7 +129,7 @@ def test_a_phase_that_waits_in_the_middle_is_scaled_by_its_host_time_alone() -> 
     assert clean.host_ns.sum() == pytest.approx(20 * US, rel=1e-2)
 
 
-def test_a_phase_that_fills_the_queue_says_nothing_of_the_host() -> None:
+def test_phase_with_a_full_queue_gives_no_host_speed() -> None:
     """2000 kernels of 10 us: from an idle device the host is held up after a thousand."""
     count = 2000
     both = loop([30.0] * 100 + [30.0] * count, [1.0] * 100 + [10.0] * count)
@@ -191,7 +191,7 @@ def step_model_of(
     )
 
 
-def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None:
+def test_cpu_wait_shrinks_with_removed_work() -> None:
     """Of 1000 us 400 are waiting for a core: 120 us of work less are 200 less on the clock."""
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=GELU)
@@ -232,7 +232,7 @@ def test_faster_kernels_do_not_help_an_overhead_bound_step() -> None:
     assert free["bandwidth"] < 1.05
 
 
-def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
+def test_faster_compute_alone_helps_a_compute_bound_step() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     wall = float(timeline.wall_ns)
     verdict_result = find_verdict(step_model_of(timeline, wall))
@@ -241,7 +241,7 @@ def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
     assert abs(verdict_result.replay_error or 0.0) < 0.03
 
 
-def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
+def test_simulation_far_from_the_clean_step_is_uncertain() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     verdict_result = find_verdict(step_model_of(timeline, 2.0 * timeline.wall_ns))
     assert verdict_result.verdict.uncertain
@@ -249,7 +249,7 @@ def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
 
 
 @pytest.mark.parametrize(("took_us", "uncertain"), [(95.0, False), (65.0, True), (120.0, True)])
-def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) -> None:
+def test_cpu_step_is_the_sum_of_its_clean_phases(took_us: float, uncertain: bool) -> None:
     scene = Scene(end=100)
     scene.on_host(0, 90, call=PRODUCT)
     verdict_result = find_verdict(step_model_of(scene.timeline(), 100.0 * US, took_us * US))
@@ -259,14 +259,14 @@ def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) ->
     assert find_verdict(step_model_of(scene.timeline(), 100.0 * US)).replay_error is None
 
 
-def test_the_timelines_own_step_is_replayed() -> None:
+def test_step_of_the_timeline_is_simulated() -> None:
     scene = scene_of([(GELU, 20.0), (PRODUCT, 140.0)] * 6, host_us=50)
     script = build_launch_sequence(scene.timeline(), gap_ns=0.0)
     assert replay(script) == pytest.approx(scene.end * US, rel=0.1)
     assert len(script.device_ns) == 12
 
 
-def test_events_are_moved_to_where_the_replay_has_them() -> None:
+def test_events_are_moved_to_their_simulated_times() -> None:
     """Profiled, each launch takes 400 us and the device waits; clean, all three take 60 us."""
     timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
     script = with_clean_phases(
@@ -281,7 +281,7 @@ def test_events_are_moved_to_where_the_replay_has_them() -> None:
     assert (np.diff(moved.host.start_ns) >= 0).all()
 
 
-def test_idle_time_is_named_by_the_replayed_step_not_by_the_profiled_one() -> None:
+def test_idle_causes_follow_the_simulated_step() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
     wall = 3 * 142.0 * US
     profiled = attribute_step(timeline, MACHINE, wall_ns=wall).account.overhead.parts
@@ -301,7 +301,7 @@ def running_ahead(scene: Scene, kernels: int = 10, stream: int = 7) -> Scene:
     return scene
 
 
-def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
+def test_sync_on_another_thread_does_not_block_launches() -> None:
     scene = running_ahead(Scene())
     alone = replay(build_launch_sequence(scene.timeline()))
     for at in range(10):
@@ -313,7 +313,7 @@ def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
     assert all(finding.fault != "host-sync" for finding in faults.find([step_model]))
 
 
-def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:
+def test_long_sync_on_another_thread_does_not_block_launches() -> None:
     """A thread that saves what the device has made: it copies, and stands until that is here."""
     scene = running_ahead(Scene())
     alone = replay(build_launch_sequence(scene.timeline()))
@@ -325,7 +325,7 @@ def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:
     assert replay(script) == pytest.approx(alone, rel=0.01)
 
 
-def test_a_sync_of_the_thread_to_which_the_work_was_handed_stops_the_step() -> None:
+def test_sync_of_the_launching_thread_blocks_the_step() -> None:
     """Backward runs on a thread of its own, and what starts it stands still meanwhile."""
     scene = Scene(end=260)
     for at, thread in enumerate((1, 1, 1, 2, 1)):
@@ -337,7 +337,7 @@ def test_a_sync_of_the_thread_to_which_the_work_was_handed_stops_the_step() -> N
     assert build_launch_sequence(scene.timeline()).wait.sum() == 1
 
 
-def test_a_sync_waits_for_the_work_it_was_seen_to_wait_for() -> None:
+def test_sync_waits_for_its_observed_kernel() -> None:
     """A copy on a stream of its own is here long before the other stream's backlog has ended."""
     scene = running_ahead(Scene())
     copy = scene.on_host(200, 202, HostKind.LAUNCH, "cudaMemcpyAsync")
@@ -350,7 +350,7 @@ def test_a_sync_waits_for_the_work_it_was_seen_to_wait_for() -> None:
     assert issue_ns(script) == pytest.approx(240 * US, rel=0.02)
 
 
-def test_a_copy_that_blocks_waits_for_itself() -> None:
+def test_blocking_copy_waits_for_itself() -> None:
     scene = running_ahead(Scene())
     copy = scene.on_host(200, 240, HostKind.SYNC, "cudaMemcpyAsync")
     scene.on_device(205, 237, DeviceKind.COPY_H2D, "Memcpy HtoD", stream=8, launch=copy)
@@ -359,13 +359,13 @@ def test_a_copy_that_blocks_waits_for_itself() -> None:
     )
 
 
-def test_a_sync_that_returns_at_once_beside_running_work_waits_for_nothing() -> None:
+def test_sync_that_returns_at_once_waits_for_nothing() -> None:
     scene = running_ahead(Scene())
     scene.on_host(200, 203, HostKind.SYNC, "cudaEventSynchronize")
     assert issue_ns(build_launch_sequence(scene.timeline())) == pytest.approx(203 * US, rel=0.01)
 
 
-def test_a_sync_of_the_whole_device_waits_for_all_of_it() -> None:
+def test_device_sync_waits_for_all_streams() -> None:
     scene = running_ahead(Scene())
     scene.on_host(200, 1012, HostKind.SYNC, "cudaDeviceSynchronize")
     scene.end = 1015
@@ -373,7 +373,7 @@ def test_a_sync_of_the_whole_device_waits_for_all_of_it() -> None:
     assert issue_ns(script) == pytest.approx(1012 * US, rel=0.01)
 
 
-def test_work_of_another_thread_during_a_sync_does_not_make_the_host_slower() -> None:
+def test_launches_of_another_thread_during_a_sync_do_not_slow_the_host() -> None:
     """While one thread stands in a sync another issues a copy: the wait is none of its time."""
     scene = running_ahead(Scene(), kernels=3)
     scene.on_host(60, 314, HostKind.SYNC, "cudaStreamSynchronize")
@@ -383,7 +383,7 @@ def test_work_of_another_thread_during_a_sync_does_not_make_the_host_slower() ->
     assert script.host_ns.sum() < 80 * US
 
 
-def test_a_phase_alone_does_not_wait_for_what_another_issued() -> None:
+def test_isolated_phase_does_not_wait_for_other_phases() -> None:
     """Forward's copy is awaited in the optimizer: from an idle device that costs the host alone."""
     step = loop([10, 10, 10], [50, 5, 5], waits=(1, 2), streams=[1, 0, 0])
     step = replace(step, until=np.array([-2, 0, 2]), phase=np.array([1, 3, 3], np.int8))
@@ -392,7 +392,7 @@ def test_a_phase_alone_does_not_wait_for_what_another_issued() -> None:
     assert clean.host_ns.tolist() == pytest.approx([10 * US, 5 * US, 5 * US], rel=1e-3)
 
 
-def test_loaders_inside_loaders_are_waited_for_once() -> None:
+def test_nested_loaders_are_waited_for_once() -> None:
     scene = Scene()
     scene.on_host(0, 60, HostKind.DATA, "outer")
     scene.on_host(5, 55, HostKind.PYTHON, "collate")

@@ -30,7 +30,7 @@ def spread(collective: bool = False) -> Timeline:
     return scene.timeline()
 
 
-def test_an_operator_on_streams_of_its_own_begins_and_ends_in_its_place() -> None:
+def test_operator_on_own_streams_keeps_its_order() -> None:
     script = build_launch_sequence(spread(), gap_ns=0.0)
     assert script.depends.tolist() == [-1, 0, 0, -1, 3]
     # 20 us each: the first product, the longer of the two streams, the second product.
@@ -38,5 +38,5 @@ def test_an_operator_on_streams_of_its_own_begins_and_ends_in_its_place() -> Non
     assert replay(at_once) == pytest.approx((20 + 40 + 20) * US)
 
 
-def test_a_collective_on_streams_of_its_own_runs_beside_what_follows() -> None:
+def test_collective_on_its_own_stream_overlaps_with_following_work() -> None:
     assert (build_launch_sequence(spread(collective=True), gap_ns=0.0).depends < 0).all()

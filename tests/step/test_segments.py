@@ -44,7 +44,7 @@ def random_sequence(seed: int) -> LaunchSequence:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_turn_ends_as_in_the_plain_loop(seed: int) -> None:
+def test_segments_equal_the_plain_loop(seed: int) -> None:
     sequence = random_sequence(seed)
     segments, lists = Segments(sequence, QUEUE), _lists(sequence)
     plain, fast = [0.0, 0.0], [0.0, 0.0]
@@ -55,7 +55,7 @@ def test_every_turn_ends_as_in_the_plain_loop(seed: int) -> None:
         assert fast == pytest.approx(plain, rel=1e-9)
 
 
-def test_short_stretches_and_streams_that_wait_are_left_to_the_plain_loop() -> None:
+def test_short_or_waiting_segments_use_the_plain_loop() -> None:
     sequence = random_sequence(0)
     assert Segments.of(dataclasses.replace(sequence, wait=np.zeros(2500, np.int8)), QUEUE)
     depends = np.full(len(sequence.device_ns), -1)

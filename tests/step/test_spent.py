@@ -59,7 +59,7 @@ def check_sums(attribution: Attribution, wall_ns: float) -> None:
             )
 
 
-def test_beside_a_device_idle_time_is_at_the_lines_the_host_was_at() -> None:
+def test_idle_time_is_attributed_to_the_host_line() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     scene.on_host(0, 20, DATA, "enumerate(DataLoader)")
@@ -78,7 +78,7 @@ def test_beside_a_device_idle_time_is_at_the_lines_the_host_was_at() -> None:
     check_sums(attribution, 100 * US)
 
 
-def test_a_sync_answers_for_no_more_than_the_time_it_held_the_host() -> None:
+def test_sync_idle_time_is_limited_to_its_duration() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     first = scene.on_host(0, 2, LAUNCH, "cudaLaunchKernel")
@@ -102,7 +102,7 @@ def test_a_sync_answers_for_no_more_than_the_time_it_held_the_host() -> None:
     assert found["sync", 5] == pytest.approx(2)
 
 
-def test_on_a_cpu_lines_hold_what_passes_outside_of_kernels() -> None:
+def test_cpu_lines_contain_time_outside_of_kernels() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     scene.on_host(20, 60, call=ADD)
@@ -114,7 +114,7 @@ def test_on_a_cpu_lines_hold_what_passes_outside_of_kernels() -> None:
     check_sums(attribution, 100 * US)
 
 
-def test_a_function_that_was_asked_is_where_it_said() -> None:
+def test_sampled_function_has_its_sampled_line() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     scene.on_host(60, 100, PYTHON, "slow")
@@ -134,7 +134,7 @@ def test_a_function_that_was_asked_is_where_it_said() -> None:
     }
 
 
-def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_time() -> None:
+def test_short_function_uses_samples_of_other_calls() -> None:
     """Four calls of 20 us, of which one was asked, in line 7; 5 us of a call that nobody asked."""
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
@@ -158,7 +158,7 @@ def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_tim
     }
 
 
-def test_time_in_observer_rows_is_given_to_no_line() -> None:
+def test_observer_time_belongs_to_no_line() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     scene.on_host(0, 40, PYTHON, "slow")
@@ -170,7 +170,7 @@ def test_time_in_observer_rows_is_given_to_no_line() -> None:
     assert found == {"2": {"python": pytest.approx(80.0)}, "4": {"python": pytest.approx(20.0)}}
 
 
-def test_without_the_process_a_functions_own_time_is_where_it_is_defined() -> None:
+def test_own_time_without_samples_is_at_the_definition() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): main")
     scene.on_host(40, 90, PYTHON, "train.py(7): slow")
@@ -220,7 +220,7 @@ PHASES = {"forward": 300.0 * US, "other": 50.0 * US, "backward": 200.0 * US}
 
 @settings(max_examples=150, deadline=None)
 @given(scenes(), st.sampled_from([None, PHASES]))
-def test_lines_add_up_to_the_step_whatever_happens_in_it(
+def test_lines_always_add_up_to_the_step(
     made: tuple[Timeline, float], phases: dict[str, float] | None
 ) -> None:
     timeline, pace = made
@@ -230,7 +230,7 @@ def test_lines_add_up_to_the_step_whatever_happens_in_it(
 
 @settings(max_examples=100, deadline=None)
 @given(scenes())
-def test_the_host_is_somewhere_at_every_moment_and_only_once(made: tuple[Timeline, float]) -> None:
+def test_host_intervals_cover_the_step_without_overlap(made: tuple[Timeline, float]) -> None:
     timeline, _ = made
     where = find_host_intervals(timeline)
     assert where.start_ns[0] == timeline.start_ns

@@ -10,7 +10,7 @@ from tests.timelines import US, Scene, tensor
 BATCH, HEADS, LENGTH, WIDTH = 1, 16, 4096, 64
 
 
-def test_scores_that_attention_computes_again_are_not_the_models() -> None:
+def test_recomputed_attention_scores_are_not_model_flops() -> None:
     q = tensor(BATCH, HEADS, LENGTH, WIDTH, dtype="bfloat16")
     forward = OpCall(
         name="aten::_scaled_dot_product_flash_attention", args=(q, q, q, 0.0, False, False)
