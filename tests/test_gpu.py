@@ -36,7 +36,7 @@ def diagnosed(script: Path, folder: Path) -> Diagnosis:
     return msgspec.json.decode(target.read_bytes(), type=Diagnosis)
 
 
-def test_the_account_adds_up_to_the_clean_wall(slow_mlp: Diagnosis) -> None:
+def test_account_adds_up_to_the_clean_step(slow_mlp: Diagnosis) -> None:
     total = sum(group.ns for group in slow_mlp.account.groups().values())
     assert total == pytest.approx(slow_mlp.step.wall_ns)
     assert slow_mlp.step.wall_source == "clean"
@@ -44,7 +44,7 @@ def test_the_account_adds_up_to_the_clean_wall(slow_mlp: Diagnosis) -> None:
     assert 0 < (slow_mlp.step.device_busy_ns or 0) < slow_mlp.step.wall_ns
 
 
-def test_the_bad_script_is_bound_by_its_overhead(slow_mlp: Diagnosis) -> None:
+def test_slow_script_is_overhead_bound(slow_mlp: Diagnosis) -> None:
     assert slow_mlp.verdict.bound_by == "overhead"
     assert slow_mlp.account.overhead.parts["sync"] > 0
     assert slow_mlp.account.bandwidth.parts["host_link"] > 0
@@ -86,7 +86,7 @@ for _ in range(200):
 """
 
 
-def test_a_well_tuned_step_raises_no_alarm(tmp_path: Path) -> None:
+def test_well_tuned_step_has_no_finding(tmp_path: Path) -> None:
     """Compiled into graphs, fused, in sixteen bits, on fused attention, with a large batch."""
     (tmp_path / "train.py").write_text(TUNED)
     diagnosis = diagnosed(tmp_path / "train.py", tmp_path)
@@ -116,7 +116,7 @@ for _ in range(200):
 """
 
 
-def test_compiled_products_stand_at_the_lines_of_the_model(tmp_path: Path) -> None:
+def test_compiled_matmuls_have_lines_of_the_model(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(COMPILED)
     diagnosis = diagnosed(tmp_path / "train.py", tmp_path)
     assert diagnosis.account.unknown.share < 0.03
@@ -124,12 +124,12 @@ def test_compiled_products_stand_at_the_lines_of_the_model(tmp_path: Path) -> No
     assert shares["train.py:8"] > 0.1 and shares["train.py:10"] > 0.1, shares
 
 
-def test_replay_explains_the_step(slow_mlp: Diagnosis) -> None:
+def test_simulation_explains_the_step(slow_mlp: Diagnosis) -> None:
     assert slow_mlp.step.replay_error is not None
     assert abs(slow_mlp.step.replay_error) < 0.25
 
 
-def test_a_large_product_is_compute_bound_and_under_its_roof() -> None:
+def test_large_matmul_is_compute_bound_and_below_its_roof() -> None:
     import torch
 
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -140,7 +140,7 @@ def test_a_large_product_is_compute_bound_and_under_its_roof() -> None:
     assert 0.7 < (row.roof_fraction or 0) <= 1.05
 
 
-def test_a_large_pointwise_operator_is_memory_bound_and_under_its_roof() -> None:
+def test_large_pointwise_operator_is_memory_bound_and_below_its_roof() -> None:
     import torch
 
     x = torch.randn(1 << 28, device="cuda")
@@ -179,7 +179,7 @@ def proven(folder: Path, source: str, *options: str) -> Diagnosis:
     return msgspec.json.decode((folder / "proof.json").read_bytes(), type=Diagnosis)
 
 
-def test_attention_kernels_are_chosen_from_outside_and_compared(tmp_path: Path) -> None:
+def test_attention_kernels_are_selected_and_compared(tmp_path: Path) -> None:
     options = ("--only", "sdpa:flash,sdpa:efficient,sdpa:cudnn", "--budget", "110s")
     diagnosis = proven(tmp_path, ATTENTION, *options)
     measured = {proof.treatment: proof for proof in diagnosis.proofs if not proof.combines}
@@ -215,7 +215,7 @@ for _ in range(300):
     assert measured["expandable-segments"].after_ns
 
 
-def test_memory_that_does_not_fit_is_found(tmp_path: Path) -> None:
+def test_out_of_memory_is_detected(tmp_path: Path) -> None:
     """A loop that empties torch's cache in each step asks the driver for memory in each."""
     source = """
 import torch
@@ -238,7 +238,7 @@ for _ in range(300):
     assert "fragmented-memory" in [finding.fault for finding in diagnosis.findings]
 
 
-def test_graphs_fused_optimizer_and_compiler_go_together(tmp_path: Path) -> None:
+def test_graphs_fused_optimizer_and_compile_combine(tmp_path: Path) -> None:
     """What is made of a small model on a GPU: captured forward and backward, a fused optimizer."""
     source = """
 import torch
@@ -311,7 +311,7 @@ def losses_of(*keys: str, set_to_none: bool, parts: int) -> list[float]:
 
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, parts: int) -> None:
+def test_replays_do_not_overwrite_kept_gradients(set_to_none: bool, parts: int) -> None:
     """Added up over two backwards, or zeroed in place: the losses show what was stepped by."""
     from boundby.fixes.log import changes_made
 
@@ -321,7 +321,7 @@ def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, pa
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_collected_graphs_do_not_end_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's collector would free the first model's in the middle of the second's."""
     import torch
 

@@ -94,21 +94,21 @@ def unknown(diagnosis: Diagnosis) -> float:
 
 
 @pytest.mark.parametrize(("how", "without"), [("graph", "eager"), ("reduce-overhead", "compiled")])
-def test_a_training_step(tmp_path: Path, how: str, without: str) -> None:
+def test_captured_training_step_is_matched(tmp_path: Path, how: str, without: str) -> None:
     graphed, plain = (diagnosed(tmp_path, MODEL + TRAINING, one) for one in (how, without))
     assert unknown(graphed) < 0.03, [row for row in graphed.ops if row.bound == "unknown"]
     assert totals(graphed)["flops"] == pytest.approx(totals(plain)["flops"], rel=0.01)
     assert totals(graphed)["bytes"] == pytest.approx(totals(plain)["bytes"], rel=0.03)
 
 
-def test_the_graph_that_is_replayed_among_those_of_the_same_operators(tmp_path: Path) -> None:
+def test_replayed_graph_is_identified_among_similar_ones(tmp_path: Path) -> None:
     graphed, plain = (diagnosed(tmp_path, MODEL + DECODING, one) for one in ("graph", "eager"))
     assert unknown(graphed) < 0.03
     assert totals(graphed)["flops"] == pytest.approx(totals(plain)["flops"], rel=0.01)
     assert totals(graphed)["bytes"] == pytest.approx(totals(plain)["bytes"], rel=0.02)
 
 
-def test_capturing_leaves_later_steps_alone(tmp_path: Path) -> None:
+def test_capture_does_not_change_later_steps(tmp_path: Path) -> None:
     """A capture that was noted has started nothing that slows its process for good.
 
     A profiler of the device does, by some 40% on steps that wait for the host, as these do.
