@@ -31,7 +31,8 @@ def page() -> str:
         rows = {name: one for name, one in vars(found).items() if isinstance(one, Assumption)}
         if not rows:
             continue
-        parts.append(f"\n## {module.name.capitalize()}\n\n{(found.__doc__ or '').strip()}\n")
+        heading = " ".join((found.__doc__ or "").split()).removesuffix(".")
+        parts.append(f"\n## {heading}\n")
         parts.append(
             "| name | value | range | unit | meaning | source |\n|---|---|---|---|---|---|"
         )

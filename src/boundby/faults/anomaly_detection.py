@@ -30,7 +30,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
 from boundby.model import Phase
-from boundby.model.assumptions.savings import ANOMALY_REST
+from boundby.model.assumptions.program_savings import ANOMALY_REST
 from boundby.model.rows import NO_LINE
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows

@@ -28,7 +28,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
-from boundby.model.assumptions.savings import FROZEN_COLLECTOR_LEFT, UNCALLED_COLLECTOR_LEFT
+from boundby.model.assumptions.program_savings import FROZEN_COLLECTOR_LEFT, UNCALLED_COLLECTOR_LEFT
 from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares

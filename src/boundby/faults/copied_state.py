@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 
 from boundby.faults.fault import Detection, Fault
-from boundby.model.assumptions.savings import STATE_COPIES_LEFT
+from boundby.model.assumptions.program_savings import STATE_COPIES_LEFT
 from boundby.step.frames import frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows

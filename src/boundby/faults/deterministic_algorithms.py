@@ -25,6 +25,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
+from boundby.model.assumptions.program_savings import SETTING_LEFT
 from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import without_rows
@@ -45,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
     if not rows.any():
         return None
     return Detection(
-        low=without_rows(step, rows, 0.3),
+        low=without_rows(step, rows, SETTING_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=settings.set_at

@@ -28,6 +28,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
 from boundby.model import HostKind
+from boundby.model.assumptions.program_savings import SETTING_LEFT
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.nesting import nearest
@@ -59,7 +60,7 @@ def detect(step: StepView) -> Detection | None:
             line = timeline.sources[called[row]]
             lines[line] = lines.get(line, 0) + int(host.duration_ns[row])
     return Detection(
-        low=without_rows(step, rows, 0.3),
+        low=without_rows(step, rows, SETTING_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=sorted(lines, key=lambda line: -lines[line])[:4],

@@ -28,7 +28,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
-from boundby.model.assumptions.savings import FILE_WRITES_LEFT
+from boundby.model.assumptions.program_savings import FILE_WRITES_LEFT
 from boundby.step.frames import costly_lines, file_writes, times_by_line
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
@@ -46,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     rows = step.inside(writes)
     return Detection(
-        low=without_rows(step, rows, 0.3),
+        low=without_rows(step, rows, FILE_WRITES_LEFT.high),
         expected=without_rows(step, rows, FILE_WRITES_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],

@@ -25,7 +25,12 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import DTYPE_BYTES, Phase, Tensor
-from boundby.model.assumptions.savings import ACTIVATION_CASTS
+from boundby.model.assumptions.detection import FASTER_UNIT
+from boundby.model.assumptions.savings import (
+    ACTIVATION_CASTS,
+    AUTOCAST_PRODUCTS_GAIN,
+    AUTOCAST_TRAFFIC_GAIN,
+)
 from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
@@ -39,9 +44,10 @@ _ATTENTION, _HEADS_APART = "_scaled_dot_product_", 4
 _KEPT = ("softmax", "norm", "loss", "sum", "exp", "log", "pow")
 # Bytes per parameter to cast it before its use and its gradient afterwards.
 _CASTS = 2 * (4 + 2)
-# The share of the predicted gain of products and of memory traffic that is reached: worst,
-# expected, best.
-_CASES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
+# Gains of products and of memory traffic: worst, expected, best.
+_CASES = tuple(
+    zip(AUTOCAST_PRODUCTS_GAIN.low_to_high, AUTOCAST_TRAFFIC_GAIN.low_to_high, strict=True)
+)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -56,7 +62,7 @@ def detect(step: StepView) -> Detection | None:
         and record.bound in ("compute", "memory")
         and not step.is_for_data(record)
     ]
-    if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
+    if not products or not new or new < FASTER_UNIT.value * (machine.rate(_FLOAT32[0]) or new):
         return None
     changes = [_cast(step, products, *case) for case in _CASES]
     return Detection(

@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import Cost
+from boundby.model.assumptions.detection import FASTER_UNIT
 from boundby.model.assumptions.device import SAME_ROOF_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import is_convolution, is_recurrent
@@ -46,7 +47,7 @@ _MANTISSA_BITS = {"matmul.tf32": 10, "matmul.bfloat16": 7}
 
 def detect(step: StepView) -> Detection | None:
     old, new = step.machine.rate(_FROM), step.machine.rate(_target(step))
-    if not old or not new or new < 1.2 * old:
+    if not old or not new or new < FASTER_UNIT.value * old:
         return None
     mine = {
         index: record.cost

@@ -28,7 +28,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.detection import APPENDED_SHARE
-from boundby.model.assumptions.savings import APPENDED_CACHE_LEFT
+from boundby.model.assumptions.program_savings import APPENDED_CACHE_LEFT
 from boundby.step.dataflow import OUTSIDE
 from boundby.step.model import Edit, StepView
 

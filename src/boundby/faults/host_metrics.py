@@ -30,7 +30,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
-from boundby.model.assumptions.savings import HOST_METRICS_LEFT
+from boundby.model.assumptions.program_savings import HOST_METRICS_LEFT
 from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
 from boundby.step.host_intervals import called_from
 from boundby.step.loops import in_rollouts
@@ -60,7 +60,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     rows = step.inside(rows)
     return Detection(
-        low=without_rows(step, rows, 0.4),
+        low=without_rows(step, rows, HOST_METRICS_LEFT.high),
         expected=without_rows(step, rows, HOST_METRICS_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],

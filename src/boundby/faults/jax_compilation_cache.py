@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
-from boundby.model.assumptions.savings import COMPILATION_CACHE_SHARE
+from boundby.model.assumptions.jax_savings import COMPILATION_CACHE_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView

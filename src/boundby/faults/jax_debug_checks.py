@@ -20,7 +20,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
-from boundby.model.assumptions.savings import DEBUG_CHECKS_SHARE
+from boundby.model.assumptions.jax_savings import DEBUG_CHECKS_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns
 from boundby.step.model import StepView

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
-from boundby.model.assumptions.savings import JITTED_CALLS_SHARE, JITTED_CPU_CALLS_SHARE
+from boundby.model.assumptions.jax_savings import JITTED_CALLS_SHARE, JITTED_CPU_CALLS_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import eager_calls, overhead_ns
 from boundby.step.model import StepView

@@ -24,10 +24,8 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
+from boundby.model.assumptions.jax_savings import CALLBACK_LEFT
 from boundby.step.model import Edit, StepView
-
-# The share of their time that remains for returning the same values: copies of scalars.
-_LEFT = (0.4, 0.05, 0.0)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -42,7 +40,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     low, expected, high = (
         Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in _LEFT
+        for left in CALLBACK_LEFT.high_to_low
     )
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(

@@ -24,6 +24,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
+from boundby.model.assumptions.jax_savings import TRANSFERS_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
@@ -32,7 +33,6 @@ from boundby.step.model import StepView
 _LEAST_BYTES = 64 * 1024
 # The name in JAX's runtime for the copy of an argument.
 _COPY = "DevicePut"
-_LOW, _EXPECTED = 0.5, 0.9
 
 
 def detect(step: StepView) -> Detection | None:
@@ -55,7 +55,11 @@ def detect(step: StepView) -> Detection | None:
     sources, ns = np.unique(host.source[copies], return_counts=True)
     lines = [timeline.sources[at] for at in sources[np.argsort(-ns)] if at >= 0]
     return Detection.of_saving(
-        Estimate(low=_LOW * part, expected=_EXPECTED * part, high=max(part, spent)),
+        Estimate(
+            low=TRANSFERS_SHARE.low * part,
+            expected=TRANSFERS_SHARE.value * part,
+            high=max(part, spent),
+        ),
         where=lines[:3],
         change=f"{again[0].argument} = jax.device_put({again[0].argument})  # before the loop",
         assumes="the script does not change the array between steps",

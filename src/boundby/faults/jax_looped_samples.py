@@ -24,12 +24,10 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
+from boundby.model.assumptions.jax_savings import BATCHED_SAMPLES_LEFT
 from boundby.step.jax_programs import compile_ns
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
-
-# The share of the time of small operators that remains when they are one: worst, expected, best.
-_LEFT = (0.7, 0.25, 0.05)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -49,7 +47,7 @@ def detect(step: StepView) -> Detection | None:
             {index: _left_ns(records[index], left) for index in found}
             | {index: records[index].ns * (1 - part * (1 - left)) for index in between}
         )
-        for left in _LEFT
+        for left in BATCHED_SAMPLES_LEFT.high_to_low
     )
     compiled = compile_ns(step, loop.program)
     return Detection(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
-from boundby.model.assumptions.savings import FEW_LEAVES_SHARE
+from boundby.model.assumptions.jax_savings import FEW_LEAVES_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns, own_calls_ns
 from boundby.step.model import StepView

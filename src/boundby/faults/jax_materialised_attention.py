@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import OpCall
-from boundby.model.assumptions.savings import (
+from boundby.model.assumptions.jax_savings import (
     FUSED_ATTENTION_POINTWISE_LEFT,
     FUSED_ATTENTION_PRODUCTS_LEFT,
 )

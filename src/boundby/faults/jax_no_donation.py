@@ -34,15 +34,17 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import jax_step
 from boundby.model import HostKind, units
-from boundby.model.assumptions.savings import DONATED_PAGES_SHARE, DONATED_UPDATES_SHARE
+from boundby.model.assumptions.jax_savings import (
+    DONATED_COPIES_LEFT,
+    DONATED_PAGES_SHARE,
+    DONATED_UPDATES_SHARE,
+)
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import Edit, StepView
 
 # A smaller saving is not reported.
 _LEAST_BYTES = 8 * 1024**2
 _UPDATE = "command_buffer::update"
-# Of copies of the state, what stays: other uses of the old array may need one.
-_COPY_LEFT = (0.5, 0.05, 0.0)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -61,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
     copied = sum(step.op_records[index].ns for index in copies)
     low, expected, high = (
         Edit.set_time({index: left * step.op_records[index].ns for index in copies})
-        for left in _COPY_LEFT
+        for left in DONATED_COPIES_LEFT.high_to_low
     )
     evidence = f"{units.size(facts.carried_bytes or 0)} of state are kept twice"
     return Detection(

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
+from boundby.model.assumptions.jax_savings import REMATERIALISED_LEFT
 from boundby.step.model import Edit, StepView
 
 # The scope that JAX gives to recomputed operations.
 _SCOPE = "rematted_computation"
-# The share of their time saved: keeping products only; and reading saved values instead.
-_LEFT = (0.6, 0.15, 0.0)
 _POLICY = "jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)  # or no checkpoint"
 
 
@@ -40,7 +39,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     low, expected, high = (
         Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in _LEFT
+        for left in REMATERIALISED_LEFT.high_to_low
     )
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(

@@ -25,15 +25,13 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.jax_savings import SCANNED_COMPILATION_SHARE
 from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import compile_ns
 from boundby.step.model import StepView
 
 # Less compilation is not worth a change of the code.
 _LEAST_NS = 3e9
-# A scan saves this share of the compile time of the other iterations: programs contain more than
-# the loop.
-_LOW, _EXPECTED, _HIGH = 0.3, 0.6, 0.9
 
 
 def detect(step: StepView) -> Detection | None:
@@ -47,7 +45,11 @@ def detect(step: StepView) -> Detection | None:
         return None
     spent = compiled * (1 - 1 / loop.count)
     return Detection.of_run(
-        Estimate(low=_LOW * spent, expected=_EXPECTED * spent, high=_HIGH * spent),
+        Estimate(
+            low=SCANNED_COMPILATION_SHARE.low * spent,
+            expected=SCANNED_COMPILATION_SHARE.value * spent,
+            high=SCANNED_COMPILATION_SHARE.high * spent,
+        ),
         where=[loop.line],
         change="jax.lax.scan(body, carry, xs)  # over time steps, or stacked parameters of layers",
         assumes="the loop is most of what is compiled; a step may take longer with a scan",

@@ -28,6 +28,7 @@ from collections import defaultdict
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
+from boundby.model.assumptions.program_savings import LOOPED_UPDATES_LEFT
 from boundby.model.rows import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import Edit, StepView
@@ -44,7 +45,7 @@ def detect(step: StepView) -> Detection | None:
     each = [Edit.add_host(loop.records[:1], loop.rounds * asking) for loop in loops]
     at_once = together(step, loops, left=0.0, one_pass=True)
     return Detection(
-        low=together(step, loops, left=0.6),
+        low=together(step, loops, left=LOOPED_UPDATES_LEFT.high),
         expected=sum(each, at_once) if step.device == "cpu" else at_once,
         high=at_once,
         where=[loop.line for loop in loops if loop.line != NO_LINE][:4],

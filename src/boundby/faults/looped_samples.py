@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
-from boundby.model.assumptions.savings import SCRIPT_LEFT
+from boundby.model.assumptions.program_savings import SCRIPT_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.sample_loops import SampleLoop, dispatch_ns, find_sample_loops, holds_samples
 

@@ -27,7 +27,7 @@ import re
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers
-from boundby.model.assumptions.savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
+from boundby.model.assumptions.program_savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
 from boundby.step.frames import costly_lines, file_writes, frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows

@@ -36,7 +36,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
 from boundby.model.assumptions.host import PAGE_SHARE, UNEVEN_PAGES
-from boundby.model.assumptions.savings import PAGES_KEPT_GAIN
+from boundby.model.assumptions.program_savings import PAGES_KEPT_GAIN
 from boundby.model.host_counters import HostCounters
 from boundby.step.fresh_pages import page_ns, waited_share
 from boundby.step.model import Edit, StepView

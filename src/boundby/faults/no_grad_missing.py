@@ -30,6 +30,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import gradients
 from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import FUSED_LAYER_PYTHON, NODE_NS, RECORDING_SHARE
+from boundby.model.assumptions.program_savings import UNRECORDED_WORK_SHARE
 from boundby.step.fresh_pages import pages_a_step, pages_ns
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.nesting import Mask
@@ -59,10 +60,11 @@ def detect(step: StepView) -> Detection | None:
     reused = Edit.set_time(_without_held_memory(step, ops))
     fused = _fused(step, evaluated)
     where = list(dict.fromkeys(line for one in found for line in one.call.where))
+    most = RECORDING_SHARE.high * nodes + pages + UNRECORDED_WORK_SHARE.high * work
     return Detection(
         low=Edit.save_step(RECORDING_SHARE.low * nodes),
         expected=Edit.save_step(RECORDING_SHARE.value * nodes + pages) + reused + fused,
-        high=Edit.save_step(RECORDING_SHARE.high * nodes + pages + 0.3 * work) + reused + fused,
+        high=Edit.save_step(most) + reused + fused,
         where=where,
         change="with torch.no_grad():  # around the call"
         if step.evidence.has_backward

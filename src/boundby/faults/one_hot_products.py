@@ -22,6 +22,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import LOOKUP_LEFT
 from boundby.step.dataflow import Flow
 from boundby.step.model import Edit, StepView
 
@@ -48,9 +49,9 @@ def detect(step: StepView) -> Detection | None:
     sequences = {int(host.sequence[step.op_records[i].row]) for i in (*made, *following)}
     gone = list(dict.fromkeys([*made, *following]))
     where = step.lines(step.op_records[i] for i in (*made, *following))
-    lookups = 0.02 if sequences else 0.0
+    lookups = LOOKUP_LEFT.value if sequences else 0.0
     return Detection(
-        low=Edit.set_time({i: step.op_records[i].ns * 0.3 for i in gone}),
+        low=Edit.set_time({i: step.op_records[i].ns * LOOKUP_LEFT.high for i in gone}),
         expected=Edit.set_time({i: step.op_records[i].ns * lookups for i in gone}),
         high=Edit.remove(gone),
         where=where,

@@ -31,7 +31,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import loaders
 from boundby.model import DeviceKind, Ints
 from boundby.model.assumptions.device import COPY_SHARE_MEASURED, COPY_SHARE_PRINTED
-from boundby.model.assumptions.savings import PAGEABLE_COPY_SHARE
+from boundby.model.assumptions.program_savings import PAGEABLE_COPY_SHARE
 from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 from boundby.step.simulator import Wait

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.model.assumptions.savings import SCRIPT_LEFT
+from boundby.model.assumptions.program_savings import SCRIPT_LEFT
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.user_python import own_lines, own_python
 

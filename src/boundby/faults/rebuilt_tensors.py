@@ -23,6 +23,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import REPEATED_WORK_LEFT
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows, without_rows
 
@@ -45,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
     # What calls a function that makes them is where its result is to be kept.
     places = dict.fromkeys(place for line in lines for place in (line, known[line].called_at))
     return Detection(
-        low=without_rows(step, rows, 0.2),
+        low=without_rows(step, rows, REPEATED_WORK_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=[place for place in places if place][:_MOST_LINES],

@@ -25,7 +25,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
-from boundby.model.assumptions.savings import RECORDED_EVALUATION
+from boundby.model.assumptions.program_savings import RECORDED_EVALUATION
 from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import REPEATED_WORK_LEFT
 from boundby.step.model import StepView
 from boundby.step.rows import again_in_nodes, without_rows
 
@@ -40,7 +41,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     where = [line for one in found for line in (*one.where[:1], *one.first[:1])]
     return Detection(
-        low=without_rows(step, rows, 0.2),
+        low=without_rows(step, rows, REPEATED_WORK_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=list(dict.fromkeys(where)),

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import REPEATED_CALL_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.rows import rows_of_call, without_rows
 
@@ -41,7 +42,7 @@ def detect(step: StepView) -> Detection | None:
     where = [line for one in found for line in one.call.where]
     where += [line for one in found for line in one.first.where]
     return Detection(
-        low=without_rows(step, rows, 0.1) if certain else Edit(),
+        low=without_rows(step, rows, REPEATED_CALL_LEFT.high) if certain else Edit(),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=list(dict.fromkeys(where)),

@@ -29,7 +29,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import NODE_NS
-from boundby.model.assumptions.savings import RETAINED_NODE_SHARE
+from boundby.model.assumptions.program_savings import RETAINED_NODE_SHARE
 from boundby.step.fresh_pages import kept_a_step, pages_a_step, pages_ns
 from boundby.step.model import Edit, StepView
 

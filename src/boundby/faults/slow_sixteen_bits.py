@@ -29,6 +29,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
 from boundby.fixes import precision
 from boundby.model.assumptions.detection import FASTER_UNIT
+from boundby.model.assumptions.savings import WIDE_PRODUCT_RATIO
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
@@ -39,7 +40,7 @@ _HALF = ("bfloat16", "float16")
 _WIDE = in_dtype("float32")
 # How much longer than the roofline products take, and whether casts are removed too: worst,
 # expected, best.
-_CASES = ((1.25, False), (1.0, True), (0.9, True))
+_CASES = tuple(zip(WIDE_PRODUCT_RATIO.high_to_low, (False, True, True), strict=True))
 
 
 def detect(step: StepView) -> Detection | None:

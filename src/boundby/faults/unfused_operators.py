@@ -46,7 +46,7 @@ from boundby.model.assumptions.device import (
     SLOW_GENERATED_SHARE,
     SLOWEST_PASS_SHARE,
 )
-from boundby.model.assumptions.savings import COMPILED_HOST_SPREAD
+from boundby.model.assumptions.savings import COMPILED_HOST_SPREAD, UNSEEN_PASS_SHARE
 from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import Chain, chains_of, is_random
@@ -110,7 +110,7 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
         and (copy := step.machine.copy_ns(record.cost.bytes))
     ]
     if not seen:
-        return 0.75, 0.5
+        return UNSEEN_PASS_SHARE.value, UNSEEN_PASS_SHARE.low
     seen.sort()
     upto = np.cumsum([size for _, size in seen])
     slow, middle = (seen[int(np.searchsorted(upto, share * upto[-1]))][0] for share in (0.25, 0.5))

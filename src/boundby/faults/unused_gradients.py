@@ -25,6 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import REPEATED_WORK_LEFT
 from boundby.step.model import StepView
 from boundby.step.rows import forward_lines, rows_of_nodes, without_rows
 
@@ -45,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
     where += [line for one in found for line in one.where[:1]]
     unowned = any(one.unowned for one in found)
     return Detection(
-        low=without_rows(step, rows, 0.2),
+        low=without_rows(step, rows, REPEATED_WORK_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=list(dict.fromkeys(where)),

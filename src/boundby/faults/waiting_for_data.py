@@ -32,14 +32,16 @@ from boundby.fixes import loaders
 from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
 from boundby.model.assumptions.host import AWAKE_SHARE, CORE_MOVE_NS, CORES_FULL, CPU_WAIT_LIMIT
-from boundby.model.assumptions.savings import MORE_WORKERS_LEFT, READY_BATCH_LEFT
+from boundby.model.assumptions.program_savings import (
+    MORE_WORKERS_LEFT,
+    READY_BATCH_LEFT,
+    VECTORISED_LOOP_LEFT,
+)
 from boundby.model.rows import NO_LINE
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import interpreted, loaded_ns
 
-# The remaining share of a loop over values after it becomes an operator on all of them.
-_LEFT_OF_LOOPS = 0.05
 _WITHOUT_LOOPS = "  # and make samples with tensor operators, not in Python loops"
 _COUNTS = 0.1  # share of the wait; lines and loops with less are not named
 _MOST_LINES = 2  # display limit
@@ -72,7 +74,8 @@ def detect(step: StepView) -> Detection | None:
         worst, expected, best = (_shorter(step, left) for left in MORE_WORKERS_LEFT.high_to_low)
     else:
         as_now = _shortest_steps(step, waited, workers)
-        vectorised = _shortest_steps(step, waited, workers, looped * (1 - _LEFT_OF_LOOPS))
+        saved = looped * (1 - VECTORISED_LOOP_LEFT.value)
+        vectorised = _shortest_steps(step, waited, workers, saved)
         worst, expected, best = (
             _shorter(step, max(left, (least - (step.wall_ns - waited)) / waited))
             for left, least in zip(

@@ -23,7 +23,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
-from boundby.model.assumptions.savings import PERSISTENT_WORKERS_LEFT
+from boundby.model.assumptions.program_savings import PERSISTENT_WORKERS_LEFT
 from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 

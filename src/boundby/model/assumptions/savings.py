@@ -1,4 +1,4 @@
-"""What remains after a fix, and the error of predictions."""
+"""Savings of operators and kernels: what remains after a fix, and the error of predictions."""
 
 from __future__ import annotations
 
@@ -11,33 +11,6 @@ PROCESSES_DIFFER = Assumption(
     unit="share",
     meaning="By how much a device-bound step differs between processes.",
     source="Measured: five models on one data-center GPU, each in three to five processes.",
-)
-SCRIPT_LEFT = Assumption(
-    value=0.5,
-    low=0.0,
-    high=0.5,
-    unit="share",
-    meaning="Share of the script's own Python or of a loop over samples that stays, worst case.",
-    source="Assumed.",
-)
-FROZEN_COLLECTOR_LEFT = Assumption(
-    value=0.1,
-    low=0.0,
-    high=0.5,
-    unit="share",
-    meaning=(
-        "Share of the garbage collector's pauses that is left after `gc.freeze()`: collections of "
-        "young objects."
-    ),
-    source="Assumed.",
-)
-UNCALLED_COLLECTOR_LEFT = Assumption(
-    value=0.0,
-    low=0.0,
-    high=0.2,
-    unit="share",
-    meaning="The same after a call of `gc.collect()` in the loop is removed.",
-    source="Assumed.",
 )
 GRAPH_HOST_LEFT = Assumption(
     value=0.10,
@@ -68,120 +41,12 @@ HIDDEN_TRANSFER_SHARE = Assumption(
     meaning="Share of a collective that could overlap with compute that does.",
     source="Assumed.",
 )
-FILE_WRITES_LEFT = Assumption(
-    value=0.01,
-    low=0.0,
-    high=0.1,
-    unit="share",
-    meaning="Share of file writes left when they are made once in many steps.",
-    source="Assumed: every hundredth step.",
-)
-STATE_COPIES_LEFT = Assumption(
-    value=0.01,
-    low=0.0,
-    high=0.3,
-    unit="share",
-    meaning="Share of copies of weights left when they are made only to keep the best.",
-    source="Assumed: every hundredth step; in three of ten while a loss falls quickly.",
-)
-HOST_METRICS_LEFT = Assumption(
-    value=0.02,
-    low=0.0,
-    high=0.1,
-    unit="share",
-    meaning="Share of metrics on the host left when they are computed rarely.",
-    source="Assumed: every fiftieth step.",
-)
 ALLOCATOR_CALLS_LEFT = Assumption(
     value=0.2,
     low=0.0,
     high=0.7,
     unit="share",
     meaning="Share of the allocator's calls left with expandable segments.",
-    source="Assumed.",
-)
-APPENDED_CACHE_LEFT = Assumption(
-    value=0.5,
-    low=0.0,
-    high=0.5,
-    unit="share",
-    meaning=(
-        "Share of the saving of a preallocated cache that attention over its empty part takes "
-        "back, worst case."
-    ),
-    source="Derived: half of the cache is empty on average.",
-)
-FUSED_ATTENTION_POINTWISE_LEFT = Assumption(
-    value=0.1,
-    low=0.0,
-    high=0.3,
-    unit="share",
-    meaning="Share of softmax and mask time left in fused attention (XLA).",
-    source="Assumed.",
-)
-FUSED_ATTENTION_PRODUCTS_LEFT = Assumption(
-    value=0.8,
-    low=0.6,
-    high=1.0,
-    unit="share",
-    meaning="Share of the products' time left in fused attention (XLA).",
-    source="Assumed.",
-)
-DONATED_PAGES_SHARE = Assumption(
-    value=0.5,
-    low=0.0,
-    high=1.0,
-    unit="share",
-    meaning="Share of new pages that donated memory serves for.",
-    source="Assumed.",
-)
-DONATED_UPDATES_SHARE = Assumption(
-    value=0.7,
-    low=0.6,
-    high=0.8,
-    unit="share",
-    meaning="Share of the time to update a command buffer that donation saves.",
-    source="Seen: 0.3 to 0.4 of 1.0 to 1.8 ms were left.",
-)
-JITTED_CALLS_SHARE = Assumption(
-    value=0.95,
-    low=0.6,
-    high=1.0,
-    unit="share",
-    meaning="Share of the host time of eager JAX operators that one compiled program saves.",
-    source="Measured on a GPT on an H200 whose update was jitted: 72.6 to 11.7 ms, of 58.8 ms of"
-    " overhead.",
-)
-JITTED_CPU_CALLS_SHARE = Assumption(
-    value=0.8,
-    low=0.4,
-    high=0.95,
-    unit="share",
-    meaning="The same on a CPU, which computes inside of these calls.",
-    source="Assumed.",
-)
-COMPILATION_CACHE_SHARE = Assumption(
-    value=0.85,
-    low=0.5,
-    high=0.95,
-    unit="share",
-    meaning="Share of compilation time that the persistent cache saves.",
-    source="Assumed.",
-)
-FEW_LEAVES_SHARE = Assumption(
-    value=0.6,
-    low=0.3,
-    high=0.9,
-    unit="share",
-    meaning="Share of the call's host time that few large arrays save.",
-    source="Assumed.",
-)
-DEBUG_CHECKS_SHARE = Assumption(
-    value=0.6,
-    low=0.1,
-    high=1.0,
-    unit="share",
-    meaning="Share of the overhead of checked calls that switching NaN checks off saves.",
     source="Assumed.",
 )
 LAYOUT_GAIN = Assumption(
@@ -298,26 +163,6 @@ BREAK_CALLS = Assumption(
     ),
     source="Assumed.",
 )
-RETAINED_NODE_SHARE = Assumption(
-    value=0.6,
-    low=0.3,
-    high=1.5,
-    unit="share",
-    meaning=(
-        "Cost of a retained autograd node relative to what differentiation adds to an operator."
-    ),
-    source="Assumed.",
-)
-ANOMALY_REST = Assumption(
-    value=0.3,
-    low=0.0,
-    high=0.3,
-    unit="share",
-    meaning=(
-        "Cost of anomaly detection besides its checks, as a share of them: it keeps tracebacks."
-    ),
-    source="Assumed.",
-)
 TABLE_ROW_PASSES = Assumption(
     value=4.0,
     low=1.0,
@@ -359,51 +204,6 @@ FUSED_OPTIMIZER_LAUNCHES = Assumption(
     unit="launches",
     meaning="Launches of a fused optimizer step.",
     source="Seen with fused optimizers of torch.",
-)
-RECORDED_EVALUATION = Assumption(
-    value=0.15,
-    low=0.0,
-    high=0.32,
-    unit="share",
-    meaning="Share of an evaluation that recording gradients takes.",
-    source="Measured on six models on one CPU core, with and without in turn: -1% to 32%.",
-)
-READY_BATCH_LEFT = Assumption(
-    value=0.08,
-    low=0.01,
-    high=0.30,
-    unit="share",
-    meaning="Share of a batch's time left when a worker has it ready: taking it from a queue.",
-    source="Assumed.",
-)
-PREPARED_BATCH_WORST = Assumption(
-    value=0.6,
-    low=0.3,
-    high=1.0,
-    unit="share",
-    meaning="The same where the worker takes a core that the step needs.",
-    source="Assumed.",
-)
-MORE_WORKERS_LEFT = Assumption(
-    value=0.5,
-    low=0.01,
-    high=1.0,
-    unit="share",
-    meaning=(
-        "Share of the wait for data left with more workers, or with samples that take half the "
-        "time."
-    ),
-    source="Assumed: how many workers are enough is not known.",
-)
-PERSISTENT_WORKERS_LEFT = Assumption(
-    value=0.25,
-    low=0.05,
-    high=0.6,
-    unit="share",
-    meaning=(
-        "Share of a start of workers left with persistent workers: they still make the first batch."
-    ),
-    source="Assumed.",
 )
 RECOMPUTED_LAUNCHES_LEFT = Assumption(
     value=0.1,
@@ -453,22 +253,6 @@ CONVOLUTION_ALGORITHM_GAIN = Assumption(
     meaning="Share of the convolutions' time above the roofline that cuDNN's benchmark mode saves.",
     source="Assumed.",
 )
-PAGES_KEPT_GAIN = Assumption(
-    value=1.0,
-    low=0.5,
-    high=1.5,
-    unit="times",
-    meaning="Time saved by keeping memory relative to the page-fault time that was estimated.",
-    source="Assumed.",
-)
-PAGEABLE_COPY_SHARE = Assumption(
-    value=0.7,
-    low=0.5,
-    high=0.9,
-    unit="share",
-    meaning="Time of a pinned copy relative to the estimate, worst case.",
-    source="Assumed.",
-)
 BATCH_GROWTH = Assumption(
     value=0.5,
     low=-0.5,
@@ -489,4 +273,36 @@ COLUMN_REDUCTION_LAUNCHES = Assumption(
     source=(
         "Seen in compiled steps of torch 2.11 on one data-center GPU: 0 with few rows, 3 with many."
     ),
+)
+AUTOCAST_PRODUCTS_GAIN = Assumption(
+    value=1.0,
+    low=0.8,
+    high=1.1,
+    unit="times",
+    meaning="Gain of products under autocast relative to the roofs of both precisions.",
+    source="Assumed.",
+)
+AUTOCAST_TRAFFIC_GAIN = Assumption(
+    value=0.7,
+    low=0.3,
+    high=1.0,
+    unit="share",
+    meaning="Saved memory traffic relative to activations of half the size.",
+    source="Assumed.",
+)
+WIDE_PRODUCT_RATIO = Assumption(
+    value=1.0,
+    low=0.9,
+    high=1.25,
+    unit="times",
+    meaning="Time of a float32 product relative to its roofline.",
+    source="Assumed.",
+)
+UNSEEN_PASS_SHARE = Assumption(
+    value=0.75,
+    low=0.5,
+    high=1.0,
+    unit="share",
+    meaning="Speed of pointwise kernels relative to a copy, in a step without large ones.",
+    source="Assumed.",
 )
