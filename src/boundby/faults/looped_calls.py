@@ -70,6 +70,7 @@ FAULT = Fault(
     group="overhead",
     excludes=("looped-samples",),
     yields_to=(
+        "rebuilt-tensors",
         "looped-samples",
         "looped-parameters",
         "repeated-forward",
