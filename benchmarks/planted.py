@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from boundby.model.run import ONCE
 
@@ -176,7 +177,7 @@ def measure(row: Row, folder: Path, mistaken: str, repaired: str) -> None:
             one.end()
 
 
-def diagnosis_of(folder: Path, name: str, text: str) -> dict:
+def diagnosis_of(folder: Path, name: str, text: str) -> dict[str, Any]:
     """What `boundby run` says of a version."""
     script, result = folder / f"{name}.py", folder / "diagnosis.json"
     script.write_text(text)
@@ -190,10 +191,11 @@ def diagnosis_of(folder: Path, name: str, text: str) -> dict:
     )
     if not result.exists():
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "no diagnosis")
-    return json.loads(result.read_text())
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
 
 
-def judge(row: Row, diagnosis: dict, accepted: list[str], lines: list[int]) -> None:
+def judge(row: Row, diagnosis: dict[str, Any], accepted: list[str], lines: list[int]) -> None:
     """Whether the mistake is among the first findings."""
     findings = diagnosis["findings"]
     row.seen = [
@@ -210,13 +212,13 @@ def judge(row: Row, diagnosis: dict, accepted: list[str], lines: list[int]) -> N
             return
 
 
-def share_of(finding: dict, diagnosis: dict) -> float:
+def share_of(finding: dict[str, Any], diagnosis: dict[str, Any]) -> float:
     """The expected saving as a share of the step, or of what the run does as long as it runs."""
     run = diagnosis.get("run")
     if finding.get("relative_to") != "run" or not run:
-        return finding["saving_ns"]["expected"] / diagnosis["step"]["wall_ns"]
+        return float(finding["saving_ns"]["expected"] / diagnosis["step"]["wall_ns"])
     recurring = sum(part["ns"] for part in run["parts"] if part["name"] not in ONCE)
-    return finding["saving_ns"]["expected"] / recurring
+    return float(finding["saving_ns"]["expected"] / recurring)
 
 
 def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:

@@ -59,7 +59,7 @@ def lacks_diagnosis(go: list[Row]) -> bool:
     timed = [row["rounds_ns"] for row in go if (row["what"], row["fix"]) == ("measured", EAGER)]
     if not said or not timed or not timed[-1] or len(set(said)) > 1:
         return False
-    return abs(said[-1] / statistics.median(timed[-1]) - 1) > CHANGED
+    return bool(abs(said[-1] / statistics.median(timed[-1]) - 1) > CHANGED)
 
 
 def _go(row: Row) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import programs_data as data
 
@@ -63,11 +64,11 @@ class Program:
         return self.path.rpartition("/")[0] if self.folder is None else self.folder
 
 
-def _example(name: str, step: str, args: str = "", path: str = "", **more: object) -> Program:
+def _example(name: str, step: str, args: str = "", path: str = "", **more: Any) -> Program:
     path = path or f"{name}/main.py"
     return Program(
         name=name, repository="pytorch/examples", path=path, step=step, args=args, **more
-    )  # type: ignore[arg-type]
+    )
 
 
 def _tutorial(folder: str, step: str) -> Program:

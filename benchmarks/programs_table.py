@@ -94,7 +94,8 @@ def finding(first: dict[str, Any] | None) -> str:
     if first is None:
         return "none"
     saving = (first.get("saving_ns") or {}).get("expected")
-    return first["fault"] + (f", {saving / 1e6:,.{1 if saving < 1e7 else 0}f} ms" if saving else "")
+    said = f", {saving / 1e6:,.{1 if saving < 1e7 else 0}f} ms" if saving else ""
+    return f"{first['fault']}{said}"
 
 
 def differences(shown: Sequence[tuple[Program, Row]]) -> list[str]:

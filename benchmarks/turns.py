@@ -87,7 +87,8 @@ class Program:
             for _ in range(2):
                 self._step()
             self._wait()
-        return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
+        total_us = sum(event.self_device_time_total for event in profiler.key_averages())
+        return float(total_us * 1e3 / 2)
 
     def _on_device(self) -> list[float]:
         import torch

@@ -13,7 +13,7 @@ import argparse
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -341,7 +341,7 @@ def replay(graph: torch.cuda.CUDAGraph, captured: Step) -> None:
     graph.replay()
 
 
-def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
+def decoding(args: argparse.Namespace, count: int) -> Generator[None]:
     """Greedy decoding with a cache, one token a step."""
     from transformers import DynamicCache, LlamaForCausalLM
 

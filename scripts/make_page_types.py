@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 from msgspec import inspect
 
 from boundby.model.comparison import Comparison
@@ -21,7 +22,7 @@ from boundby.report.words import PART_NAMES
 FILE = Path(__file__).resolve().parents[1] / "web" / "src" / "model.ts"
 _HEADER = "// Made from boundby.model by scripts/make_page_types.py (make docs). Do not edit.\n"
 # Fields of `Diagnosis` that are sent in another form: `timeline` as lanes, `notes` as warnings.
-_SENT_OTHERWISE = {Diagnosis: ("timeline", "notes")}
+_SENT_OTHERWISE: dict[type[msgspec.Struct], tuple[str, ...]] = {Diagnosis: ("timeline", "notes")}
 _PLAIN: dict[type[inspect.Type], str] = {
     inspect.NoneType: "null",
     inspect.BoolType: "boolean",
