@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,32 +17,81 @@ from boundby.model.units import printable
 if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What a command that ends with a diagnosis writes and prints, as its options say."""
+
+    html_file: str | None
+    perfetto_file: str | None
+    open_page: bool
+    json_file: str | None
+    quiet: bool
+    csv_folder: str | None = None
+    verbose: bool = False
+
+    def check(self, *files: str | None, folder: Path | None = None) -> None:
+        """Raise for a file that cannot be written; `files` and `folder` are written too."""
+        check_writable(self.json_file, self.html_file, self.perfetto_file, *files, folder=folder)
+
+    def absolute(self) -> Outputs:
+        """With absolute paths: scripts change their folder."""
+        return dataclasses.replace(
+            self,
+            html_file=_absolute(self.html_file),
+            perfetto_file=_absolute(self.perfetto_file),
+            json_file=_absolute(self.json_file),
+        )
+
+    def write(self, diagnosis: Diagnosis) -> None:
+        """Write all requested files."""
+        write_json(diagnosis, self.json_file)
+        self._write_csv(diagnosis)
+        self.write_page(diagnosis)
+
+    def write_page(self, diagnosis: Diagnosis) -> None:
+        """Write the page and the Perfetto trace; a page that is to be opened is always kept."""
+        from boundby.model import store
+
+        if self.perfetto_file:
+            from boundby.report.perfetto import as_perfetto
+
+            store.write_bytes(as_perfetto(diagnosis), Path(self.perfetto_file))
+            if not self.quiet:
+                text = f"boundby: the trace is {self.perfetto_file}; ui.perfetto.dev shows it"
+                click.echo(printable(text), err=True)
+        if self.html_file or self.open_page:
+            from boundby.report.page import diagnosis_page
+
+            path = Path(self.html_file) if self.html_file else temporary_page_path()
+            store.write_bytes(diagnosis_page(diagnosis).encode(), path)
+            announce_page(path, open_page=self.open_page, quiet=self.quiet)
+
+    def show(self, diagnosis: Diagnosis) -> None:
+        """Print the report, on stderr if stdout is for the JSON."""
+        if self.quiet:
+            return
+        from boundby.cli.console import error_console, output_console
+        from boundby.report.terminal import DiagnosisReport
+
+        console = error_console() if self.json_file == "-" else output_console()
+        console.print(DiagnosisReport(diagnosis, verbose=self.verbose))
+
+    def _write_csv(self, diagnosis: Diagnosis) -> None:
+        if not self.csv_folder:
+            return
+        from boundby.model import store
+        from boundby.report.csv_tables import csv_tables
+
+        folder = Path(self.csv_folder)
+        check_writable(folder=folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in csv_tables(diagnosis).items():
+            store.write_bytes(text.encode(), folder / name)
 
 
-def page_options(command: Command) -> Command:
-    """--html, --perfetto and --open, for every command that ends with a diagnosis.
-
-    The command gets them as `html_file`, `perfetto_file` and `open_page`, and passes them to
-    `write_page`.
-    """
-    for option in (
-        click.option("--open", "open_page", is_flag=True, help="Open the page in a browser."),
-        click.option("--perfetto", "perfetto_file", metavar="FILE", help="Write a Perfetto trace."),
-        click.option("--html", "html_file", metavar="FILE", help="Write the page, one file."),
-    ):
-        command = option(command)
-    return command
-
-
-def report_options(command: Command) -> Command:
-    """--verbose and --quiet, for every command that prints a diagnosis."""
-    for option in (
-        click.option("--quiet", is_flag=True, help="Print no report."),
-        click.option("--verbose", is_flag=True, help="Print the whole report."),
-    ):
-        command = option(command)
-    return command
+def _absolute(file: str | None) -> str | None:
+    return file if file in (None, "", "-") else str(Path(file).absolute())
 
 
 def check_writable(*files: str | None, folder: Path | None = None) -> None:
@@ -75,32 +125,6 @@ def _wrong_with(path: Path, *, is_folder: bool) -> str | None:
     return None if os.access(above, os.W_OK | os.X_OK) else "permission denied"
 
 
-def write_page(
-    diagnosis: Diagnosis,
-    html_file: str | None,
-    perfetto_file: str | None,
-    *,
-    open_page: bool,
-    quiet: bool,
-) -> None:
-    """Write the requested files, and say so; a page that is to be opened is always kept."""
-    from boundby.model import store
-
-    if perfetto_file:
-        from boundby.report.perfetto import as_perfetto
-
-        store.write_bytes(as_perfetto(diagnosis), Path(perfetto_file))
-        if not quiet:
-            text = f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it"
-            click.echo(printable(text), err=True)
-    if html_file or open_page:
-        from boundby.report.page import diagnosis_page
-
-        path = Path(html_file) if html_file else temporary_page_path()
-        store.write_bytes(diagnosis_page(diagnosis).encode(), path)
-        announce_page(path, open_page=open_page, quiet=quiet)
-
-
 def announce_page(path: Path, *, open_page: bool, quiet: bool) -> None:
     """Open a page that was written, or print its path."""
     if open_page:
@@ -117,19 +141,6 @@ def write_json(diagnosis: Any, json_file: str | None) -> None:
         click.echo(store.as_json(diagnosis))
     elif json_file:
         store.write(diagnosis, Path(json_file))
-
-
-def write_csv(diagnosis: Diagnosis, csv_folder: str | None) -> None:
-    """All tables of a diagnosis, a file each."""
-    if not csv_folder:
-        return
-    from boundby.model import store
-    from boundby.report.csv_tables import csv_tables
-
-    check_writable(folder=Path(csv_folder))
-    Path(csv_folder).mkdir(parents=True, exist_ok=True)
-    for name, text in csv_tables(diagnosis).items():
-        store.write_bytes(text.encode(), Path(csv_folder, name))
 
 
 def temporary_page_path() -> Path:

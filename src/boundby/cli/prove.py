@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli.inputs import check_machine
-from boundby.cli.outputs import check_writable, page_options, write_json, write_page
-from boundby.cli.target import TargetCommand, target_of
+from boundby.cli.options import (
+    machine_option,
+    output_options,
+    script_command,
+    step_by_option,
+    target_argument,
+)
+from boundby.cli.outputs import Outputs
+from boundby.cli.target import target_of
 from boundby.model.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -49,7 +56,7 @@ class _Names(click.ParamType[list[str]]):
         return [name.strip() for name in str(value).split(",") if name.strip()]
 
 
-@click.command(name="prove", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
+@script_command("prove")
 @click.option(
     "--budget",
     type=_Duration(),
@@ -71,12 +78,7 @@ class _Names(click.ParamType[list[str]]):
     "(`boundby explain` lists all).",
 )
 @click.option("--all", "everything", is_flag=True, help="Try every fix.")
-@click.option(
-    "--step-by",
-    type=click.Choice(["auto", "optimizer", "forward"]),
-    default="auto",
-    help="What ends a step; default: detected.",
-)
+@step_by_option
 @click.option(
     "--diagnosis",
     "diagnosis_file",
@@ -84,13 +86,7 @@ class _Names(click.ParamType[list[str]]):
     type=click.Path(path_type=Path),
     help="Start from a saved diagnosis of the script.",
 )
-@click.option(
-    "--machine",
-    "machine_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Use roofs saved with `boundby machine --json`.",
-)
+@machine_option()
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Your own faults and fixes."
 )
@@ -101,8 +97,7 @@ class _Names(click.ParamType[list[str]]):
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep the output of each run.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
-@page_options
+@output_options(verbose=False)
 @click.option(
     "--patch",
     "patch_file",
@@ -116,8 +111,7 @@ class _Names(click.ParamType[list[str]]):
     is_flag=True,
     help="Keep a faster fix even if its results could not be compared.",
 )
-@click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@target_argument
 def command(
     budget: float,
     only: list[str],
@@ -129,14 +123,10 @@ def command(
     machine_file: Path | None,
     plugins: tuple[str, ...],
     logs: Path | None,
-    json_file: str | None,
-    html_file: str | None,
-    perfetto_file: str | None,
-    open_page: bool,
+    outputs: Outputs,
     patch_file: Path | None,
     scratch: bool,
     accept_unverified: bool,
-    quiet: bool,
     target: tuple[str, ...],
 ) -> int:
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --lr 3e-4.
@@ -157,7 +147,7 @@ def command(
     if int(os.environ.get("RANK", "0")) > 0:
         return 0
     patch = str(patch_file) if patch_file is not None else None
-    check_writable(json_file, html_file, perfetto_file, patch)
+    outputs.check(patch)
     check_machine(machine_file)
     request = Request(
         target=target_of(target),
@@ -172,12 +162,11 @@ def command(
         accept_unverified=accept_unverified,
         ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
-    with progress_bar("proving:", shown=not quiet) as progress:
+    with progress_bar("proving:", shown=not outputs.quiet) as progress:
         result = prove_target(request, progress, progress.print)
-    if not quiet:
+    if not outputs.quiet:
         _report_result(result.diagnosis, patch_requested=patch_file is not None, patch=result.patch)
-    write_json(result.diagnosis, json_file)
-    write_page(result.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
+    outputs.write(result.diagnosis)
     if patch_file is not None:
         _write_patch(result.patch, patch_file)
     return INTERRUPTED if result.interrupted else 0

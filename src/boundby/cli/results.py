@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boundby.cli.outputs import write_page
+from boundby.cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from boundby.capture.live_run import LiveCapture
@@ -44,13 +44,8 @@ class Wanted:
     """Options of a diagnosis; pickled for processes that the script starts."""
 
     name: str
-    json_file: str | None
-    html_file: str | None
-    perfetto_file: str | None
-    open_page: bool
+    outputs: Outputs
     out: Path | None
-    quiet: bool
-    verbose: bool
     machine_file: Path | None
 
 
@@ -62,9 +57,9 @@ class Results:
         self._rank = rank
         out = wanted.out
         self._out = out / f"rank{rank}" if out is not None and world > 1 else out
-        self._quiet = wanted.quiet or rank > 0
+        self._quiet = wanted.outputs.quiet or rank > 0
         self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
-        is_aside = wanted.json_file == "-" and not is_child
+        is_aside = wanted.outputs.json_file == "-" and not is_child
         self._stdout = _set_stdout_aside() if is_aside else None
         self._reported: list[Failure] = []
         # The inputs of the diagnosis.
@@ -160,7 +155,7 @@ class Results:
         console = error_console()
         # An ended script may have left a line unfinished, as progress bars do.
         console.print()
-        console.print(DiagnosisReport(diagnosis, verbose=self._wanted.verbose))
+        console.print(DiagnosisReport(diagnosis, verbose=self._wanted.outputs.verbose))
 
     def _diagnose(self, capture: LiveCapture) -> Diagnosis:
         from boundby.capture.live_run import observe
@@ -194,19 +189,13 @@ class Results:
         from boundby.model import store
         from boundby.session import saved
 
-        wanted = self._wanted
+        outputs = self._wanted.outputs
         if self._rank == 0:
-            if wanted.json_file == "-":
+            if outputs.json_file == "-":
                 self._write_stdout(store.as_json(diagnosis))
-            elif wanted.json_file:
-                store.write(diagnosis, Path(wanted.json_file))
-            write_page(
-                diagnosis,
-                wanted.html_file,
-                wanted.perfetto_file,
-                open_page=wanted.open_page,
-                quiet=wanted.quiet,
-            )
+            elif outputs.json_file:
+                store.write(diagnosis, Path(outputs.json_file))
+            outputs.write_page(diagnosis)
         if self._out is not None:
             store.write(diagnosis, self._out / saved.DIAGNOSIS)
             if self._kept is not None:
@@ -263,7 +252,7 @@ def attend_child(
             return
         # Spawned processes without a common world are numbered too.
         world = capture.world or (1 if number is None else 2)
-        if not number and not wanted.quiet:
+        if not number and not wanted.outputs.quiet:
             who = "ranks" if world > 1 else "a process"
             continues = "" if watched.is_spawned_rank else "; the script continues"
             _say(f"the steps run in {who} started by the script{continues}")

@@ -11,15 +11,22 @@ from pathlib import Path
 import click
 
 from boundby.cli.inputs import check_machine
-from boundby.cli.outputs import check_writable, page_options, report_options
+from boundby.cli.options import (
+    machine_option,
+    output_options,
+    script_command,
+    step_by_option,
+    target_argument,
+)
+from boundby.cli.outputs import Outputs
 from boundby.cli.results import Results, Wanted, attend_child
-from boundby.cli.target import TargetCommand, target_of
+from boundby.cli.target import target_of
 
 # Ranks of a job must take the same number of steps, or the slower ones wait forever.
 _WARMUP_OF_JOBS = 8
 
 
-@click.command(name="run", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
+@script_command("run")
 @click.option("--warmup", type=click.IntRange(1), help="Warm-up steps; default: until stable.")
 @click.option(
     "--steps", type=click.IntRange(1), help="Clean steps; default: 10, more if they vary."
@@ -27,12 +34,7 @@ _WARMUP_OF_JOBS = 8
 @click.option(
     "--profiled", type=click.IntRange(0), default=3, show_default=True, help="Profiled steps."
 )
-@click.option(
-    "--step-by",
-    type=click.Choice(["auto", "optimizer", "forward"]),
-    default="auto",
-    help="What ends a step; default: detected.",
-)
+@step_by_option
 @click.option(
     "--kind",
     metavar="KIND",
@@ -40,23 +42,15 @@ _WARMUP_OF_JOBS = 8
     " names them; default: the kind with most time.",
 )
 @click.option("--continue", "keep_going", is_flag=True, help="Let the script run to its own end.")
-@click.option(
-    "--machine",
-    "machine_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Use roofs saved with `boundby machine --json`.",
-)
-@page_options
-@click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
+@machine_option()
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Keep the observation, the diagnosis and the raw trace; `boundby view DIR` shows them.",
 )
-@report_options
-@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@output_options()
+@target_argument
 def command(
     warmup: int | None,
     steps: int | None,
@@ -65,13 +59,8 @@ def command(
     kind: str | None,
     keep_going: bool,
     machine_file: Path | None,
-    html_file: str | None,
-    perfetto_file: str | None,
-    open_page: bool,
-    json_file: str | None,
     out: Path | None,
-    quiet: bool,
-    verbose: bool,
+    outputs: Outputs,
     target: tuple[str, ...],
 ) -> int:
     """Diagnose an unmodified script: boundby run [OPTIONS] train.py --lr 3e-4.
@@ -87,17 +76,12 @@ def command(
     if world > 1 and warmup is None:
         warmup = _WARMUP_OF_JOBS
     script = target_of(target)
-    check_writable(json_file, html_file, perfetto_file, folder=out)
+    outputs.check(folder=out)
     check_machine(machine_file)
     wanted = Wanted(
         name=script.name,
-        json_file=_from_here(json_file),
-        html_file=_from_here(html_file),
-        perfetto_file=_from_here(perfetto_file),
-        open_page=open_page,
+        outputs=outputs.absolute(),
         out=out.absolute() if out is not None else None,
-        quiet=quiet,
-        verbose=verbose,
         machine_file=machine_file.absolute() if machine_file is not None else None,
     )
     results = Results(wanted, rank=rank, world=world)
@@ -114,7 +98,7 @@ def command(
             keep_going=keep_going,
             on_refusal=results.refused,
             on_failure=results.failed,
-            on_window=RunProgress(shown=not quiet and rank == 0).opened,
+            on_window=RunProgress(shown=not outputs.quiet and rank == 0).opened,
             attend=partial(
                 attend_child,
                 wanted=wanted,
@@ -133,8 +117,3 @@ def command(
         if os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
-
-
-def _from_here(file: str | None) -> str | None:
-    """Make a path absolute: scripts change their folder."""
-    return file if file in (None, "", "-") else str(Path(file).absolute())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from boundby.cli.outputs import page_options, report_options
+from boundby.cli.options import machine_option, output_options
+from boundby.cli.outputs import Outputs
 
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -26,13 +27,7 @@ def _silent(what: str, share: float) -> None:
 
 
 @click.command(name="trace")
-@click.option(
-    "--machine",
-    "machine_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Use roofs saved with `boundby machine --json`; default: the datasheet.",
-)
+@machine_option(default="the datasheet")
 @click.option("--wall", metavar="TIME", help="Step time without a profiler, if known: 84.2ms.")
 @click.option(
     "--model",
@@ -50,10 +45,7 @@ def _silent(what: str, share: float) -> None:
     "of replayed graphs.",
 )
 @click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
-@page_options
-@click.option("--csv", "csv_folder", metavar="DIR", help="Write all tables as CSV files.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
-@report_options
+@output_options(csv=True)
 @click.argument("traces", nargs=-1, required=True)
 def command(
     machine_file: Path | None,
@@ -61,23 +53,15 @@ def command(
     model_file: Path | None,
     capture_file: Path | None,
     index: int | None,
-    html_file: str | None,
-    perfetto_file: str | None,
-    open_page: bool,
-    csv_folder: str | None,
-    json_file: str | None,
-    quiet: bool,
-    verbose: bool,
+    outputs: Outputs,
     traces: tuple[str, ...],
 ) -> None:
     """Diagnose profiler traces: one file, several, a folder of ranks, or URLs.
 
     Formats, found by content: torch profiler, XLA, Nsight Systems sqlite, rocprofv3 JSON, zipped.
     """
-    from boundby.cli.console import error_console, output_console, progress_bar
-    from boundby.cli.outputs import write_csv, write_json, write_page
+    from boundby.cli.console import progress_bar
     from boundby.hardware import cache
-    from boundby.report.terminal import DiagnosisReport
     from boundby.session import traces as job
 
     wall_ns = parse_time(wall) if wall else None
@@ -88,7 +72,7 @@ def command(
 
         weights = model_weights(model_file)
     paths = job.find_traces(traces)
-    is_shown = not quiet and len(paths) > 1
+    is_shown = not outputs.quiet and len(paths) > 1
     with progress_bar("reading") if is_shown else nullcontext(_silent) as progress:
         diagnosis = job.diagnose_traces(
             paths,
@@ -99,10 +83,5 @@ def command(
             weights=weights,
             capture=capture_file,
         )
-    write_json(diagnosis, json_file)
-    write_csv(diagnosis, csv_folder)
-    write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
-    if not quiet:
-        (error_console() if json_file == "-" else output_console()).print(
-            DiagnosisReport(diagnosis, verbose=verbose)
-        )
+    outputs.write(diagnosis)
+    outputs.show(diagnosis)
