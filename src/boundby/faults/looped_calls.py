@@ -27,7 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.faults.fault import Detection, Fault
-from boundby.step.loops import Loop, looping_lines, together
+from boundby.step.loop import Loop
+from boundby.step.loop_savings import together
+from boundby.step.loops import looping_lines
 from boundby.step.model import StepView
 from boundby.step.sample_loops import find_sample_loops
 

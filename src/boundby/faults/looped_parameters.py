@@ -30,7 +30,9 @@ from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.assumptions.program_savings import LOOPED_UPDATES_LEFT
 from boundby.model.rows import NO_LINE
-from boundby.step.loops import Loop, looping_lines, together
+from boundby.step.loop import Loop
+from boundby.step.loop_savings import together
+from boundby.step.loops import looping_lines
 from boundby.step.model import Edit, StepView
 
 _FEWEST = 6  # fewer are not reported
