@@ -15,12 +15,11 @@ from __future__ import annotations
 import enum
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from boundby.capture.process.instruments import Device, EvidenceObserver, Observer, Profiler
+from boundby.capture.process.kinds import KindCount, Sample, main_kind
 from boundby.capture.process.plan import PROFILER_START, Plan, is_known
 from boundby.capture.torch.phases import Phases
 
@@ -29,11 +28,6 @@ from boundby.capture.torch.phases import Phases
 _STABLE = 0.10
 _STABLE_STEPS = 3
 _FASTER = 0.95
-# A window that needs N steps of the main kind gives up after this many times N steps of any kind;
-# later if no step of the main kind was profiled. A row of evaluation or rollout steps counts as
-# one, unless it takes longer than this and longer than everything before it.
-_MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
-_LONG_ROW_NS = 1e9  # assumed: a row of other steps this long is an evaluation
 # The longest that warm-up waits for another kind of step that is known to come.
 _MOST_AWAITED_NS = 10e9
 # Steps in which values are checked; more if something is still in use in the next step.
@@ -51,12 +45,6 @@ class Window(enum.Enum):
     EVIDENCE = "steps in which values were checked"
     COUNTED = "steps that were only counted"
     DONE = "done"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    kind: str
-    ns: float
 
 
 class Windows:
@@ -82,7 +70,6 @@ class Windows:
         belongs to an evaluation or a rollout. `on_window` gets each window that opens, the number
         of steps so far and their main kind."""
         self._on_window = on_window
-        self._in_row = in_row
         self._evidence = evidence
         self._awaits_more = awaits_more
         self._observer = observer
@@ -109,14 +96,7 @@ class Windows:
         self._marks: list[Any] = []
         self._times: list[int] = []
         self._taken: list[dict[str, float]] = []  # the phases of each clean step so far
-        self._kinds: list[str] = []
-        # The kind that counts in the open window, and how many of its steps there were. Kept here
-        # because finding it takes time, which must not be part of a clean step.
-        self._main: str | None = None
-        self._count = 0
-        self._others = 0  # steps of other kinds; a row counts as one
-        self._was_in_row = False
-        self._main_at = self._began  # the end of the last step of the main kind
+        self._counted = KindCount(clock, in_row)
         self._late_ns = 0.0  # how much longer profiled steps took than clean ones
         self._issue = 0  # how many steps the open issue window has
         self._phases = Phases(device.sync, clock)
@@ -158,7 +138,7 @@ class Windows:
     @property
     def unprofiled(self) -> str | None:
         """The kind that the windows waited for, if another was profiled instead."""
-        waited_for = self._main if self.profiled else None
+        waited_for = self._counted.main if self.profiled else None
         return waited_for if waited_for != self.main_kind else None
 
     @property
@@ -221,6 +201,7 @@ class Windows:
             self.window = Window.WARMUP
             self.steps = 0
             self.warmup, self.clean, self._issued, self._paced = [], [], [], []
+            self._counted.start_over()
             self._began = self._last = self._clock()
 
     def finish(self) -> None:
@@ -284,11 +265,11 @@ class Windows:
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
         self._taken.append(self._steady.end())
-        self._add(kind)
+        self._counted.add(kind)
         if self._observer is not None:
             self._observer.step()
         now = self._clock()
-        if self._main is None or kind == self._main:
+        if self._counted.main is None or kind == self._counted.main:
             self._times.append(now - self._last)
         self._last = now
         self._steady.begin()
@@ -298,24 +279,24 @@ class Windows:
 
     def _is_measured(self, spent_s: float) -> bool:
         plan = self._plan
-        if self._has_given_up(plan.clean) or self._count >= int(plan.stretch * plan.clean):
+        if self._has_given_up(plan.clean) or self._counted.count >= int(plan.stretch * plan.clean):
             return True
-        if self._count >= plan.clean:
+        if self._counted.count >= plan.clean:
             if plan.in_step or spent_s >= plan.least_clean_s:
                 return True
-            if plan.known is not None and self._count % _ASK_EVERY == 0:
+            if plan.known is not None and self._counted.count % _ASK_EVERY == 0:
                 # Of the host's times between step ends: they equal the device's once the host has
                 # to wait for it.
                 return is_known(self._times, plan.known)
-        return spent_s > plan.most_clean_s and self._count >= _STABLE_STEPS
+        return spent_s > plan.most_clean_s and self._counted.count >= _STABLE_STEPS
 
     def _close_clean(self) -> None:
         self._device.sync()
         if self._observer is not None:
             self._observer.end()
-        times = zip(self._kinds, self._device.between(self._marks), strict=True)
+        times = zip(self._counted.kinds, self._device.between(self._marks), strict=True)
         self.clean = [Sample(kind=kind, ns=ns) for kind, ns in times]
-        self._paced = list(zip(self._kinds, self._taken, strict=True))
+        self._paced = list(zip(self._counted.kinds, self._taken, strict=True))
 
     def _open_issue(self) -> None:
         """Half of the issue steps come before the clean steps, the missing ones after: those before
@@ -334,7 +315,7 @@ class Windows:
 
     def _measure_issue(self, kind: str) -> None:
         times = self._phases.end()
-        self._add(kind)
+        self._counted.add(kind)
         self._issued.append((kind, times))
         self._look(self.window)
         if self._has_enough(self._issue):
@@ -360,12 +341,12 @@ class Windows:
         self._late_ns += self._clock() - self._last - self._usual_ns(kind)
         self.profiled.append(kind)
         is_full = self._profiler.is_full(self._late_ns, len(self.profiled))
-        if is_full and not self._count and self._main in (None, kind):
+        if is_full and not self._counted.count and self._counted.main in (None, kind):
             self.first_profiled = min(self.first_profiled, len(self.profiled) - 1)
         # One more than wanted: the first includes the start of the profiler.
         if len(self.profiled) > self.first_profiled:
-            self._add(kind)
-        if self._has_enough(self._plan.profiled) or (is_full and self._count):
+            self._counted.add(kind)
+        if self._has_enough(self._plan.profiled) or (is_full and self._counted.count):
             self._profiler.stop()
             self._stop_profiling()
         else:
@@ -382,13 +363,13 @@ class Windows:
             self._end()
 
     def _look_at_values(self, kind: str) -> None:
-        self._add(kind)
+        self._counted.add(kind)
         if self._evidence is None:
             self._end()
             return
         self._evidence.step()
         most = _MOST_EVIDENCE if self._evidence.wants_more else _EVIDENCE
-        if len(self._kinds) >= most:
+        if len(self._counted.kinds) >= most:
             self._evidence.end()
             self._end()
 
@@ -402,48 +383,15 @@ class Windows:
         self._on_window(window, self.steps, self.main_kind)
         # Issue steps before the clean ones may be of any kind: there are more after those.
         is_any = self._plan.in_step or (window is Window.ISSUE and not self.clean)
-        self._main = None if is_any else self.main_kind
-        self._kinds, self._count, self._others = [], 0, 0
-        self._main_at = self._clock()
-
-    def _add(self, kind: str) -> None:
-        self._kinds.append(kind)
-        was_in_row, self._was_in_row = self._was_in_row, self._in_row()
-        if self._main is None or kind == self._main:
-            self._count += 1
-            self._main_at = self._clock()
-        else:
-            self._others += not (was_in_row and self._was_in_row)
+        self._counted.open(None if is_any else self.main_kind)
 
     def _has_enough(self, wanted: int) -> bool:
-        return self._count >= wanted or self._has_given_up(wanted)
+        return self._counted.count >= wanted or self._has_given_up(wanted)
 
     def _has_given_up(self, wanted: int) -> bool:
-        """Whether the main kind has been waited for long enough."""
-        is_missed = self.window is Window.PROFILED and not self._count
-        most = (_MOST_WITHOUT_ONE if is_missed else _MOST_OTHERS) * (wanted + 1)
-        if self._count >= wanted or len(self._kinds) < most:
-            return False
-        row_ns = self._clock() - self._main_at
-        is_long = row_ns > max(_LONG_ROW_NS, self._main_at - self._began)
-        return (self._was_in_row and is_long) or self._count + self._others >= most
+        return self._counted.has_given_up(wanted, is_profiled=self.window is Window.PROFILED)
 
     def _end(self) -> None:
         self.window = Window.DONE
         self._on_window(self.window, self.steps, self.main_kind)
         self._on_done()
-
-
-def main_kind(samples: Sequence[Sample]) -> str | None:
-    """The kind with most time, counted by its median step, so that compilation does not count.
-
-    Only kinds seen at least three times count, if there are any; then those seen twice.
-    """
-    times: dict[str, list[float]] = defaultdict(list)
-    for sample in samples:
-        times[sample.kind].append(sample.ns)
-    if not times:
-        return None
-    often = min(3, max(map(len, times.values())))
-    seen = [kind for kind in times if len(times[kind]) >= often]
-    return max(seen, key=lambda kind: len(times[kind]) * statistics.median_low(times[kind]))
