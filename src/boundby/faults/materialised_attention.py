@@ -32,11 +32,20 @@ from collections import defaultdict
 
 import numpy as np
 
+from boundby.faults.attention_scores import (
+    Scores,
+    causality,
+    is_masked,
+    scores_made,
+    scores_of,
+    touches_scores,
+    waits_for_masks,
+)
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_heads import Repeats, repeats
 from boundby.fixes import attention, compiled
 from boundby.hardware.op_benchmark import OpBenchmark
-from boundby.model import Ints, Phase, Tensor
+from boundby.model import Phase, Tensor
 from boundby.model.assumptions.device import ATTENTION_MATH_SHARE
 from boundby.model.assumptions.savings import ATTENTION_BENCHMARK_RATIO, DROPOUT_BENCHMARK_P
 from boundby.step.model import Edit, MatmulPrecision, StepView
@@ -44,23 +53,15 @@ from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
-# Square matrices at least this large are scores; for those below the second size, a benchmark
-# decides.
-_SHORTEST, _SHORTEST_UNTIMED = 32, 128
+# Smaller scores are counted only if the fused kernel could be benchmarked.
+_SHORTEST_UNTIMED = 128
 # torch's fallback if no fused kernel is possible.
 _PLAIN = "aten::_scaled_dot_product_attention_math"
 # Products of a backward, in units of the forward's two.
 _BACKWARD = 2.5
 _DIGITS: tuple[MatmulPrecision | None, ...] = (None, "loose", "bfloat16")
-_FILLING = ("masked_fill", "where")
 # A CPU has no operator for dropout: it draws a mask.
 _DROPPING = ("dropout", "bernoulli")
-# Where transformers makes its masks: part of one is copied from the host in every step.
-_MASKS = "transformers/masking_utils.py"
-# Functions that make causal masks, wherever they are defined.
-_MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_")
-
-Scores = tuple[int, int]  # how many score matrices, and their side
 
 
 def detect(step: StepView) -> Detection | None:
@@ -74,7 +75,9 @@ def detect(step: StepView) -> Detection | None:
     if not sides:
         return None
     layers = [index for index in layers if _side_of(step, index) in sides]
-    mine = [index for index in range(len(step.op_records)) if _touches(step, index, set(sides))]
+    mine = [
+        index for index in range(len(step.op_records)) if touches_scores(step, index, set(sides))
+    ]
     mine = _without_look_alikes(step, mine, sides)
     mine += _layout_copies(step, set(mine))
     if step.device == "cpu" and _drops_out(step, mine):
@@ -101,13 +104,15 @@ def detect(step: StepView) -> Detection | None:
 
 def _side_of(step: StepView, index: int) -> Scores | None:
     call = step.call(step.op_records[index])
-    return _scores(call.tensors[0]) if call and call.tensors else None
+    return scores_of(call.tensors[0]) if call and call.tensors else None
 
 
 def _worth_fusing(step: StepView, sides: dict[Scores, int]) -> dict[Scores, int]:
     """Without short ones that could not be benchmarked, such as those of a decoder that attends to
     few tokens beside an encoder that attends to many."""
-    mine = [index for index in range(len(step.op_records)) if _touches(step, index, set(sides))]
+    mine = [
+        index for index in range(len(step.op_records)) if touches_scores(step, index, set(sides))
+    ]
     timed = _timed(step, mine, sides, causal=False)
     return {
         scores: layers
@@ -147,9 +152,9 @@ def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats)
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     given = ["q", "k", "v"]
-    if _causality(step, mine)[0]:
+    if causality(step, mine)[0]:
         given.append("is_causal=True")
-    elif _is_masked(step, mine):
+    elif is_masked(step, mine):
         given.append("attn_mask=mask")
     if _drops_out(step, mine):
         given.append("dropout_p=p")
@@ -165,7 +170,7 @@ def _fused_times(
 
     A causal one skips what is masked, half of everything; what that saves depends on the kernel.
     """
-    is_causal, may_be = _causality(step, mine)
+    is_causal, may_be = causality(step, mine)
     plain = _total(_timed(step, mine, sides, causal=False))
     causal = _total(_timed(step, mine, sides, causal=True)) if may_be else plain
     slow, middle, fast = (
@@ -183,50 +188,6 @@ def _fused_times(
     causal = plain if causal is None else min(plain, causal)
     likely, best = causal if is_causal else plain, causal if may_be else plain
     return plain * slow, likely * middle, best * fast
-
-
-def _causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
-    """Whether a mask is causal, and whether it may be.
-
-    Surely for a filled mask of length x length that all heads and samples share. A mask that is
-    added, or that each sample has its own of, may hide padding instead, unless the step is seen to
-    make a causal one.
-    """
-    surely = perhaps = False
-    made = any(name.endswith(_MAKES_CAUSAL) for name in step.timeline.names)
-    for index in mine:
-        record = step.op_records[index]
-        call = step.call(record)
-        if call is None or record.op_class == "contraction" or record.phase == Phase.BACKWARD:
-            continue
-        side = max((scores[1] for t in call.tensors if (scores := _scores(t))), default=0)
-        most = max(tensor.elements for tensor in call.tensors)
-        for tensor in call.tensors:
-            if tensor.elements < most and _is_mask(tensor, side):
-                perhaps = True
-                filled = any(part in record.name for part in _FILLING)
-                surely = surely or made or (filled and tensor.elements == side**2)
-    return surely, perhaps
-
-
-def _is_masked(step: StepView, mine: list[int]) -> bool:
-    """Whether something is added to the scores, or filled into them."""
-    return any(
-        sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
-        for index in mine
-        if step.op_records[index].phase != Phase.BACKWARD
-        and any(part in step.op_records[index].name for part in (*_FILLING, "::add"))
-        and step.op_records[index].op_class != "contraction"
-        and (call := step.call(step.op_records[index])) is not None
-    )
-
-
-def _is_mask(tensor: Tensor, side: int) -> bool:
-    """A mask of length x length, the same for all heads; one of keys alone has a stride of 0."""
-    shape, strides = tensor.shape, tensor.strides
-    if shape[-2:] != (side, side) or (len(shape) > 2 and shape[-3] != 1):
-        return False
-    return strides is None or all(strides[-2:])
 
 
 def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
@@ -308,45 +269,9 @@ def _head(step: StepView, op_records: list[OpRecord], scores: Scores) -> tuple[i
     """A head's width and its dtype, from the product that makes the scores."""
     for record in op_records:
         call = step.call(record)
-        if record.op_class == "contraction" and call and _makes(call.tensors) == scores:
+        if record.op_class == "contraction" and call and scores_made(call.tensors) == scores:
             return call.tensors[0].shape[-1], call.tensors[0].dtype
     return None
-
-
-def _scores(tensor: Tensor) -> Scores | None:
-    """How many square score matrices a tensor contains; None if it has another shape."""
-    if len(tensor.shape) < 3 or tensor.shape[-1] != tensor.shape[-2]:
-        return None
-    side = tensor.shape[-1]
-    return (tensor.elements // side**2, side) if side >= _SHORTEST else None
-
-
-def _touches(step: StepView, index: int, wanted: set[Scores]) -> bool:
-    """Whether an operation reads score matrices, or is a product that makes them."""
-    record = step.op_records[index]
-    if record.call < 0 or record.phase == Phase.OPTIMIZER or record.op_class == "communication":
-        return False
-    reads, makes = step.memoised(_scores_of_calls)[record.call]
-    return not reads.isdisjoint(wanted) or (record.op_class == "contraction" and makes in wanted)
-
-
-def _scores_of_calls(step: StepView) -> list[tuple[frozenset[Scores], Scores | None]]:
-    """For each call the score matrices among its operands, and what it makes if it is a product."""
-    found = []
-    for call in step.timeline.calls:
-        tensors = call.tensors
-        reads = frozenset(one for tensor in tensors if (one := _scores(tensor)) is not None)
-        found.append((reads, _makes(tensors)))
-    return found
-
-
-def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
-    """The score matrices that a batched product of two operands makes."""
-    if len(tensors) < 2 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 3:
-        return None
-    batch, rows, _ = tensors[0].shape
-    columns = tensors[1].shape[-1]
-    return (batch, rows) if rows == columns and rows >= _SHORTEST else None
 
 
 def _attention_flops(step: StepView, mine: list[int]) -> float:
@@ -388,18 +313,8 @@ def _fused(step: StepView, mine: list[int], ns: float, shared: Repeats) -> Edit:
     return (
         Edit(op_ns=op_ns, unfusible=frozenset(kept))
         + Edit.scale_launches(gone, 0.0)
-        + Edit.drop_waits(_waits_for_masks(step))
+        + Edit.drop_waits(waits_for_masks(step))
     )
-
-
-def _waits_for_masks(step: StepView) -> Ints:
-    """Waits while a mask is made on the host: the fused kernel needs no mask."""
-    inside, sources = step.timeline.host.inside, step.timeline.sources
-    launches = step.launches
-    if inside is None or not launches.wait.any():
-        return np.empty(0, np.int64)
-    masking = np.array([*(source.startswith(_MASKS) for source in sources), False])
-    return np.flatnonzero(masking[inside[launches.rows]])
 
 
 FAULT = Fault(
