@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from boundby.capture.process.plan import Plan, plan_of
 from boundby.capture.process.kinds import Sample, main_kind
+from boundby.capture.process.plan import Plan, plan_of
 from boundby.capture.process.windows import Window
 from tests.capture.runs import MS, Run
 
