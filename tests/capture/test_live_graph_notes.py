@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from boundby.capture.process.plan import Plan
+from boundby.capture.torch.capture import Capture
 from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.graph_replays import Recording, parse, read
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.observe import observe
-from boundby.capture.torch.recorder import Capture, Recorder
+from boundby.capture.torch.recorder import Recorder
 from boundby.diagnosis import diagnose
 from boundby.model import Tensor
 from tests.capture.kineto_events import Event, event, kernel, launch, mark, text, write

@@ -11,9 +11,10 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.process.plan import Plan  # noqa: E402
+from boundby.capture.torch.capture import Capture  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
 from boundby.capture.torch.observe import observe  # noqa: E402
-from boundby.capture.torch.recorder import Capture, Recorder  # noqa: E402
+from boundby.capture.torch.recorder import Recorder  # noqa: E402
 from boundby.diagnosis import diagnose  # noqa: E402
 from boundby.model.host_counters import ThreadTime  # noqa: E402
 from boundby.report.terminal import as_text  # noqa: E402

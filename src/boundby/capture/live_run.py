@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.recorder import JaxCapture
-from boundby.capture.torch.recorder import Capture
+from boundby.capture.torch.capture import Capture
 from boundby.model.observation import Observation
 
 LiveCapture = Capture | JaxCapture

@@ -14,7 +14,7 @@ from boundby.capture.process.plan import Plan
 from boundby.capture.process.step_finder import StepBy
 from boundby.capture.process.watch import Watch
 from boundby.capture.process.windows import Window
-from boundby.capture.torch.recorder import Capture
+from boundby.capture.torch.capture import Capture
 from boundby.runtime.import_hooks import when_imported
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import RunHooks
 from boundby.capture.process.step_finder import StepBy
 from boundby.capture.process.windows import Window
+from boundby.capture.torch.capture import Capture
 from boundby.capture.torch.hooks import Hooks
-from boundby.capture.torch.recorder import Capture, Recorder
+from boundby.capture.torch.recorder import Recorder
 from boundby.model.note import Note
 
 if TYPE_CHECKING:

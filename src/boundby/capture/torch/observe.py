@@ -12,10 +12,10 @@ from boundby.capture.kineto import read
 from boundby.capture.kineto.names import clean, shortened
 from boundby.capture.source_text import SourceText
 from boundby.capture.torch import graph_replays
+from boundby.capture.torch.capture import Capture
 from boundby.capture.torch.compiled_rows import with_compiled_kernels
 from boundby.capture.torch.enrich import enrich_timeline
 from boundby.capture.torch.profiler_tree import read_profiler_tree
-from boundby.capture.torch.recorder import Capture
 from boundby.model import Precision, Timeline
 from boundby.model.diagnosis import KindOfStep
 from boundby.model.host_counters import HostCounters

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boundby.capture.host.counters import HostCounterSampler, thread_time
-from boundby.capture.host.line_sampler import Sample
 from boundby.capture.host.page_faults import fault_ns, faults
 from boundby.capture.host.speed import HostSpeedSampler
-from boundby.capture.process.guard import Failure, Guard, failure_of
-from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.guard import Guard, failure_of
+from boundby.capture.process.plan import How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import calling_line
 from boundby.capture.process.step_finder import StepBy, StepFinder
 from boundby.capture.process.windows import Window, Windows
-from boundby.capture.torch.compiled_code import CompiledGraphs, compiled_graphs
+from boundby.capture.torch.capture import Capture
+from boundby.capture.torch.compiled_code import compiled_graphs
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.graph_recorder import GraphRecorder
-from boundby.capture.torch.line_tracer import LineTrace
 from boundby.capture.torch.object_ids import ObjectIds
 from boundby.capture.torch.owners import Owners
 from boundby.capture.torch.phases import usual_phases
 from boundby.capture.torch.profiler import TorchProfiler
-from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
-from boundby.model.evidence import StepEvidence
-from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
-from boundby.model.step_kind import StepKind
 from boundby.runtime.float32_settings import float32_allowed
 from boundby.runtime.step_hooks import active_hooks
 
 if TYPE_CHECKING:
-    from boundby.model.run import RunParts
+    pass
 
 _PROFILED_ITSELF = Note(
     code="script-profiler",
@@ -56,58 +50,6 @@ _NO_EVIDENCE = "checking values and gradients failed"
 _ANOTHER_KIND = "no {} step came while steps were profiled: another kind of step is diagnosed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
-
-
-@dataclass(slots=True, kw_only=True)
-class Capture:
-    """What was seen of one script, however it ended."""
-
-    step_by: StepBy | None
-    main_kind: str | None
-    clean: dict[str, list[float]] = field(default_factory=dict)
-    warmup: dict[str, list[float]] = field(default_factory=dict)
-    phases: dict[str, float] = field(default_factory=dict)
-    issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
-    addition_ns: list[float] = field(
-        default_factory=list
-    )  # of the host: ns per addition, between steps
-    issue_addition_ns: list[float] = field(default_factory=list)
-    trace: Path | None = None
-    profiled: list[str] = field(default_factory=list)  # the kinds of the complete ones
-    first_profiled: int = PROFILER_START  # the first of these that counts
-    cpu_wait: list[float] = field(default_factory=list)  # of each, ns runnable without a core
-    fresh_pages: list[int] = field(default_factory=list)  # of each, page faults
-    results: Any = None
-    line_trace: LineTrace | None = None  # of the first profiled step
-    samples: list[Sample] = field(default_factory=list)  # of the script's lines
-    call_cost: MeasuredCallCost | None = None  # of the profiler
-    kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
-    compiled: CompiledGraphs = field(default_factory=dict)
-    graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
-    replays: list[list[int]] = field(default_factory=list)  # the graphs replayed, by profiled step
-    cuda_index: int | None = None
-    kinds: dict[str, StepKind] = field(default_factory=dict)  # by the labels used here
-    seen: dict[str, int] = field(default_factory=dict)
-    started: list[str] = field(default_factory=list)  # scripts it ran in other processes
-    rank: int | None = None  # if it is one of several
-    world: int | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    host_counters: HostCounters = field(default_factory=HostCounters)
-    evidence: StepEvidence = field(default_factory=StepEvidence)
-    notes: list[Note] = field(default_factory=list)
-    failure: Failure | None = None  # of boundby itself
-    run: RunParts | None = None  # the parts of the whole run
-
-    @property
-    def profiled_steps(self) -> list[int]:
-        """The profiled steps that can be analysed."""
-        if self.trace is None:
-            return []
-        return [
-            index
-            for index, kind in enumerate(self.profiled)
-            if index >= self.first_profiled and kind == self.main_kind
-        ]
 
 
 class Recorder:
