@@ -1,0 +1,216 @@
+"""Python loops over calls, parameters and time steps, on steps made by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
+from boundby.step.model import StepModel
+from tests.faults.program_steps import BIG, step_of
+from tests.faults.step_models import finding, sure
+from tests.timelines import Scene, tensor
+
+
+def rounds(
+    count: int,
+    *,
+    layers: bool = False,
+    shapes: int = 1,
+    optimizer: bool = True,
+    inside: str | None = None,
+    products: bool = False,
+) -> StepModel:
+    """One line that calls the same operator so often, on so many shapes, which the optimizer's
+    operator has too; `layers`: each time inside another module; `inside`: all
+    of them in a range of that name."""
+    scene = Scene(end=count * 20 + 100)
+    lines, phases = [], []
+    if inside is not None:
+        scene.on_host(0, count * 20, HostKind.PYTHON, inside)
+        lines.append(0)
+        phases.append(Phase.FORWARD)
+    for at in range(count):
+        start = at * 20
+        if layers:
+            scene.on_host(start, start + 20, HostKind.PYTHON, f"nn.Module: Linear_{at}")
+            lines.append(0)
+            phases.append(Phase.FORWARD)
+        one = Tensor(shape=(8, 8 + at % shapes), dtype="float32", storage=1000 + at)
+        call = OpCall(name="aten::mm", args=(tensor(4, 8), one)) if products else None
+        call = call or OpCall(name="aten::mul_", args=(one,))
+        scene.on_host(start, start + 10, call=call)
+        lines.append(0)
+        phases.append(Phase.FORWARD)
+    args = tuple(tensor(8, 8 + at) for at in range(shapes)) if optimizer else (tensor(3),)
+    scene.on_host(count * 20, count * 20 + 100, call=OpCall(name="aten::step", args=args))
+    return step_of(scene.timeline(), [*lines, 2], phases=[*phases, Phase.OPTIMIZER])
+
+
+def test_loop_of_one_call_is_distinguished_from_layers() -> None:
+    found = sure(rounds(16, optimizer=False), "looped-calls")
+    assert found.where == ["train.py:1"] and "16 rounds" in found.change
+    assert finding(rounds(16, layers=True, optimizer=False), "looped-calls") is None
+    assert finding(rounds(4, optimizer=False), "looped-calls") is None
+
+
+def test_time_loop_over_two_modules_is_a_loop() -> None:
+    scene = Scene(end=2000)
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): forward")
+    lines = [0]
+    for at in range(32):
+        scene.on_host(at * 50, at * 50 + 40, HostKind.PYTHON, f"nn.Module: Linear_{at % 2}")
+        scene.on_host(
+            at * 50, at * 50 + 40, call=OpCall(name="aten::addmm", args=(tensor(32, 32),))
+        )
+        lines += [1, 1]
+    step = step_of(scene.timeline(), lines)
+    assert sure(step, "looped-calls").where == ["train.py:2"]
+
+
+def test_layers_of_generated_code_at_one_line_are_not_a_loop() -> None:
+    generated = rounds(16, optimizer=False, inside="<eval_with_key>.50(4): forward")
+    assert finding(generated, "looped-calls") is None
+    assert finding(rounds(16, optimizer=False, inside="train.py(4): loop"), "looped-calls")
+
+
+def test_loop_over_parameters_is_recognised_by_shapes() -> None:
+    assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
+    assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
+
+
+def test_loop_over_six_parameters_is_not_a_loop_of_calls() -> None:
+    assert sure(rounds(6, shapes=6), "looped-parameters").where == ["train.py:1"]
+    assert finding(rounds(5, shapes=5), "looped-parameters") is None
+    assert finding(rounds(6, optimizer=False), "looped-calls") is None
+
+
+def test_parameter_of_one_element_counts() -> None:
+    scene = Scene(end=400)
+    shapes = [(64, 64), (64,), (64, 64), (64,), (1, 64), (1,)]
+    for at, shape in enumerate(shapes):
+        one = Tensor(shape=shape, dtype="float32", storage=1000 + at)
+        scene.on_host(50 * at, 50 * at + 40, call=OpCall(name="aten::pow", args=(one, 2)))
+    args = tuple(tensor(*shape) for shape in shapes)
+    scene.on_host(300, 400, call=OpCall(name="aten::step", args=args))
+    phases = [Phase.FORWARD] * 6 + [Phase.OPTIMIZER]
+    step = step_of(scene.timeline(), [0] * 6 + [2], phases=phases)
+    assert sure(step, "looped-parameters").where == ["train.py:1"]
+
+
+def test_fixed_loop_over_parameters_is_one_pass() -> None:
+    """Two operators for each of 16 parameters; one for all does the work of one."""
+    scene = Scene(end=16 * 200 + 100)
+    shapes = [(1000, 1000 + at % 4) for at in range(16)]
+    for at, shape in enumerate(shapes):
+        one = Tensor(shape=shape, dtype="float32", storage=1000 + at)
+        for more, name in enumerate(("aten::mul_", "aten::lerp_")):
+            start = at * 200 + more * 100
+            scene.on_host(start, start + 100, call=OpCall(name=name, args=(one,)))
+    args = tuple(tensor(*shape) for shape in shapes)
+    scene.on_host(3200, 3300, call=OpCall(name="aten::step", args=args))
+    phases = [Phase.FORWARD] * 32 + [Phase.OPTIMIZER]
+    step = step_of(scene.timeline(), [0] * 32 + [2], phases=phases)
+    found = sure(step, "looped-parameters")
+    assert 1600e3 <= found.saving_ns.expected < found.saving_ns.high <= 3200e3
+
+
+def recurrence(chained: bool, name: str = "aten::mm") -> StepModel:
+    """Sixteen operators of 50 us at one line; `chained`: each reads what the one before it made."""
+    scene = Scene(end=16 * 60 + 100)
+    for at in range(16):
+        state = Tensor(shape=(32, 32), dtype="float32", storage=100 + (at if chained else 0))
+        weight = Tensor(shape=(32, 32), dtype="float32", storage=50)
+        call = OpCall(name=name, args=(state, weight))
+        scene.on_host(60 * at, 60 * at + 50, call=call)
+    scene.on_host(960, 1060, call=BIG)
+    timeline = msgspec.structs.replace(
+        scene.timeline(),
+        allocations=Allocations(
+            row=np.arange(16, dtype=np.int32),
+            storage=np.arange(101, 117, dtype=np.int64),
+            bytes=np.full(16, 4096, np.int64),
+        ),
+    )
+    return step_of(timeline, [1] * 16 + [0])
+
+
+def test_matmuls_of_a_recurrence_are_not_merged() -> None:
+    apart = sure(recurrence(chained=False), "looped-calls").saving_ns.expected
+    step = recurrence(chained=True)
+    products = sum(op.ns for op in step.op_records if op.name == "aten::mm")
+    chained = sure(step, "looped-calls").saving_ns.expected
+    assert products > 500e3 and apart > 0.8 * products
+    assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
+
+
+def test_recurrence_without_a_cell_is_not_computed_at_once() -> None:
+    assert finding(recurrence(chained=True, name="aten::logsumexp"), "looped-calls") is None
+    assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
+
+
+def called_in_each_round(models: bool = False) -> StepModel:
+    """A line that calls a function 16 times, which makes two calls at a line of its own."""
+    scene, source, called = Scene(end=2000), [0], [2]
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): main")
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 90, HostKind.PYTHON, "train.py(2): one")
+        source, called = [*source, 1], [*called, 0]
+        if models:
+            scene.on_host(at, at + 90, HostKind.PYTHON, "nn.Module: Net_0")
+            source, called = [*source, 1], [*called, 1]
+        for start, name in ((at, "aten::mm"), (at + 40, "aten::relu")):
+            call = OpCall(name=name, args=(tensor(32, 32), tensor(32, 32)))
+            scene.on_host(start, start + 40, call=call)
+            source, called = [*source, 1], [*called, 1]
+    places = np.array(source, np.int32), np.array(called, np.int32)
+    return step_of(scene.timeline(), source, source=places[0], called=places[1])
+
+
+def test_function_called_in_each_iteration_is_a_loop_body() -> None:
+    found = sure(called_in_each_round(), "looped-calls")
+    assert found.where == ["train.py:1", "train.py:2"]
+    assert found.saving_ns.expected > 1400e3
+
+
+def test_loop_lines_without_operators_count() -> None:
+    scene, lines = Scene(end=1700), []
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 40, call=OpCall(name="aten::relu", args=(tensor(32, 32),)))
+        scene.on_host(at + 40, at + 100, HostKind.PYTHON, "lib/tables.py(5): look_up")
+        lines += [0, 1]
+    found = sure(step_of(scene.timeline(), lines), "looped-calls")
+    assert found.saving_ns.expected > 1500e3
+
+
+def test_repeated_calls_of_a_whole_model_are_not_a_loop() -> None:
+    assert finding(called_in_each_round(models=True), "looped-calls") is None
+
+
+def test_time_steps_inside_one_operator_are_not_a_script_loop() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 900, HostKind.OP, "aten::gru")
+    for at in range(16):
+        scene.on_host(at * 50, at * 50 + 40, call=OpCall(name="aten::mm", args=(tensor(32, 32),)))
+    assert finding(step_of(scene.timeline(), [0] * 17), "looped-calls") is None
+
+
+def test_rollout_iterations_are_not_a_loop_of_calls() -> None:
+    def rounds_of(reads: bool) -> StepModel:
+        scene = Scene(end=2000)
+        product = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
+        for at in range(0, 1600, 100):
+            scene.on_host(at, at + 40, HostKind.PYTHON, "nn.Module: Net_0")
+            scene.on_host(at, at + 40, call=product)
+            scene.on_host(at + 40, at + 80, call=OpCall(name="aten::relu", args=(tensor(9),)))
+            name = "<built-in method numpy of Tensor object at 0x7f>" if reads else "zip"
+            scene.on_host(at + 80, at + 90, HostKind.PYTHON, name)
+        return step_of(scene.timeline(), [0, 0, 1, 2] * 16)
+
+    assert finding(rounds_of(reads=True), "looped-calls") is None
+    assert finding(rounds_of(reads=False), "looped-calls")
+
+
+def test_layer_weights_at_one_line_are_not_a_loop_over_parameters() -> None:
+    assert finding(rounds(16, shapes=4, products=True), "looped-parameters") is None
