@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_saving_of_a_run_fault_is_a_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from planted import share_of  # type: ignore[import-not-found]
+    from planted import share_of
 
     parts = [{"name": "import", "ns": 500.0}, {"name": "train", "ns": 60.0}]
     parts.append({"name": "eval", "ns": 40.0})
