@@ -46,26 +46,13 @@ class Outputs:
     def write(self, diagnosis: Diagnosis) -> None:
         """Write all requested files."""
         write_json(diagnosis, self.json_file)
+        self.write_reports(diagnosis)
+
+    def write_reports(self, diagnosis: Diagnosis) -> None:
+        """Write all requested files but the JSON."""
         self._write_csv(diagnosis)
-        self.write_page(diagnosis)
-
-    def write_page(self, diagnosis: Diagnosis) -> None:
-        """Write the page and the Perfetto trace; a page that is to be opened is always kept."""
-        from boundby.model import store
-
-        if self.perfetto_file:
-            from boundby.report.perfetto import as_perfetto
-
-            store.write_bytes(as_perfetto(diagnosis), Path(self.perfetto_file))
-            if not self.quiet:
-                text = f"boundby: the trace is {self.perfetto_file}; ui.perfetto.dev shows it"
-                click.echo(printable(text), err=True)
-        if self.html_file or self.open_page:
-            from boundby.report.page import diagnosis_page
-
-            path = Path(self.html_file) if self.html_file else temporary_page_path()
-            store.write_bytes(diagnosis_page(diagnosis).encode(), path)
-            announce_page(path, open_page=self.open_page, quiet=self.quiet)
+        self._write_perfetto(diagnosis)
+        self._write_page(diagnosis)
 
     def show(self, diagnosis: Diagnosis) -> None:
         """Print the report, on stderr if stdout is for the JSON."""
@@ -76,6 +63,28 @@ class Outputs:
 
         console = error_console() if self.json_file == "-" else output_console()
         console.print(DiagnosisReport(diagnosis, verbose=self.verbose))
+
+    def _write_perfetto(self, diagnosis: Diagnosis) -> None:
+        if not self.perfetto_file:
+            return
+        from boundby.model import store
+        from boundby.report.perfetto import as_perfetto
+
+        store.write_bytes(as_perfetto(diagnosis), Path(self.perfetto_file))
+        if not self.quiet:
+            text = f"boundby: the trace is {self.perfetto_file}; ui.perfetto.dev shows it"
+            click.echo(printable(text), err=True)
+
+    def _write_page(self, diagnosis: Diagnosis) -> None:
+        """A page that is to be opened is always kept."""
+        if not (self.html_file or self.open_page):
+            return
+        from boundby.model import store
+        from boundby.report.page import diagnosis_page
+
+        path = Path(self.html_file) if self.html_file else temporary_page_path()
+        store.write_bytes(diagnosis_page(diagnosis).encode(), path)
+        announce_page(path, open_page=self.open_page, quiet=self.quiet)
 
     def _write_csv(self, diagnosis: Diagnosis) -> None:
         if not self.csv_folder:

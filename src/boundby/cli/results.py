@@ -195,7 +195,7 @@ class Results:
                 self._write_stdout(store.as_json(diagnosis))
             elif outputs.json_file:
                 store.write(diagnosis, Path(outputs.json_file))
-            outputs.write_page(diagnosis)
+            outputs.write_reports(diagnosis)
         if self._out is not None:
             store.write(diagnosis, self._out / saved.DIAGNOSIS)
             if self._kept is not None:
