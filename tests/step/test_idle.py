@@ -2,14 +2,15 @@ import pytest
 
 from boundby.model import HostKind
 from boundby.model.intervals import union
-from boundby.step.idle_causes import idle_rows, label_idle
+from boundby.step.idle_causes import gap_causes, idle_rows
 from tests.timelines import US, Scene
 
 
 def labels(scene: Scene) -> dict[str, float]:
     timeline = scene.timeline()
     busy = union(timeline.device.start_ns, timeline.device.duration_ns)
-    return {label: ns / US for label, ns in label_idle(timeline, *busy).items()}
+    parts = gap_causes(timeline, *busy).parts
+    return {label: float(ns.sum()) / US for label, ns in parts.items()}
 
 
 def test_idle_time_before_the_first_and_after_the_last_kernel_counts() -> None:

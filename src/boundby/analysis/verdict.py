@@ -35,7 +35,6 @@ class VerdictResult:
 
     verdict: Verdict
     replay_error: float | None
-    free_host_ns: float  # the step with zero host time, the shortest possible
 
 
 def find_verdict(step_model: StepModel) -> VerdictResult:
@@ -51,13 +50,10 @@ def find_verdict(step_model: StepModel) -> VerdictResult:
             saved = (step_model.base_ns - left) / step_model.cpu_contention
             left = step_model.base_ns - lost - saved
         gains[group] = (step_model.base_ns - lost) / max(left, 1.0)
-    error, host_free = step_model.replay_error, step_model.wall_ns
-    if step_model.device != "cpu":
-        host_free = step_model.evaluate(step_model.without_host)
+    error = step_model.replay_error
     return VerdictResult(
         verdict=_verdict(gains, error, step_model),
         replay_error=error,
-        free_host_ns=host_free,
     )
 
 

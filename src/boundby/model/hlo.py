@@ -57,12 +57,9 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     exact: bool = False  # a product that must not be computed in a narrower dtype
     window: tuple[Window, ...] = ()
     convolution: ConvolutionDimensions | None = None
-    feature_groups: int = 1
-    batch_groups: int = 1
     target: str = ""  # of a custom call
     causal: bool = False  # of an attention that skips the half above the diagonal
     trip_count: int | None = None  # of a loop; None if unknown
-    group_size: int | None = None  # of a collective: the devices that take part
     copies_argument: bool = False  # a copy of an argument of the program, made to be changed
 
     @property

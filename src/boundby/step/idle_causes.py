@@ -23,19 +23,6 @@ Floats = npt.NDArray[np.float64]
 _PROGRAM = (*PYTHON_FRAMES, HostKind.OP)
 
 
-def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
-    """The idle time of the step by cause, also before the first device event and after the last.
-
-    `data`: inside a loader's next. `sync`: from a sync until the start of the kernel that it
-    delayed, for at most the sync's duration, by which the host could have run ahead. `unseen`: work
-    that was queued long before has not started; the device waits for something that the trace does
-    not show. `launch`: in the runtime's launch calls, and until work that was just queued starts.
-    `python`: the rest: interpreter, framework, dispatch.
-    """
-    gaps = gap_causes(timeline, begins, ends)
-    return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
     """The times in which the device was idle, in order, with their causes.
@@ -55,7 +42,15 @@ class Gaps:
 
 
 def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
-    """Each gap between the busy intervals of a step, divided as in `label_idle`."""
+    """Each gap between the busy intervals of a step, also before the first and after the last, by
+    cause.
+
+    `data`: inside a loader's next. `sync`: from a sync until the start of the kernel that it
+    delayed, for at most the sync's duration, by which the host could have run ahead. `unseen`: work
+    that was queued long before has not started; the device waits for something that the trace does
+    not show. `launch`: in the runtime's launch calls, and until work that was just queued starts.
+    `python`: the rest: interpreter, framework, dispatch.
+    """
     gaps_from = np.concatenate([[timeline.start_ns], ends])
     gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
     keep = gaps_to > gaps_from

@@ -16,7 +16,6 @@ class Device(Record, frozen=True, kw_only=True):
     name: str | None
     memory_bytes: int | None
     processors: int | None  # streaming multiprocessors or compute units
-    capability: tuple[int, int] | None
 
 
 class Metadata(Record, frozen=True, kw_only=True):
@@ -29,7 +28,6 @@ class Metadata(Record, frozen=True, kw_only=True):
     backend: str | None = None
     shapes: bool | None = None  # whether the profiler was set to record them
     stacks: bool | None = None
-    base_time_ns: int | None = None
 
     @property
     def device_name(self) -> str | None:
@@ -54,18 +52,15 @@ def read_metadata(found: Mapping[str, Any]) -> Metadata:
         backend=_text(job.get("backend")),
         shapes=_flag(found.get("record_shapes")),
         stacks=_flag(found.get("with_stack")),
-        base_time_ns=_whole(found.get("baseTimeNanoseconds")),
     )
 
 
 def _device(entry: Mapping[str, Any]) -> Device:
-    major, minor = _whole(entry.get("computeMajor")), _whole(entry.get("computeMinor"))
     return Device(
         index=_whole(entry.get("id")) or 0,
         name=_text(entry.get("name")),
         memory_bytes=_whole(entry.get("totalGlobalMem")),
         processors=_whole(entry.get("numSms")),
-        capability=None if major is None or minor is None else (major, minor),
     )
 
 

@@ -26,12 +26,9 @@ class Attributes(TypedDict, total=False):
     exact: bool
     window: tuple[Window, ...]
     convolution: ConvolutionDimensions
-    feature_groups: int
-    batch_groups: int
     target: str
     causal: bool
     trip_count: int
-    group_size: int
 
 
 def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
@@ -42,10 +39,6 @@ def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
                 found["parameter"] = part.value
             case schema.ELEMENT if not part.end:
                 found["element"] = part.value
-            case schema.FEATURE_GROUPS if part.value > 1:
-                found["feature_groups"] = part.value
-            case schema.BATCH_GROUPS if part.value > 1:
-                found["batch_groups"] = part.value
             case schema.TARGET:
                 found["target"] = text(data, part)
             case schema.DOT if part.end:
@@ -57,9 +50,6 @@ def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
                 found["window"] = _window(data, part)
             case schema.CONVOLUTION if part.end:
                 found["convolution"] = _convolution(data, part)
-            case schema.REPLICA_GROUPS | schema.DEVICE_LIST if part.end:
-                if size := _group_size(data, part):
-                    found["group_size"] = size
             case schema.CONFIG if part.end:
                 _configure(found, data[part.value : part.end])
     return found
@@ -112,20 +102,6 @@ def _convolution(data: bytes, message: Field) -> ConvolutionDimensions:
         output_feature=one(10),
         output_spatial=several(12),
     )
-
-
-def _group_size(data: bytes, message: Field) -> int:
-    """The number of devices in a group of a collective: listed, or stated as a count."""
-    most = 0
-    for part in fields(data, message.value, message.end):
-        if message.number == schema.REPLICA_GROUPS:
-            most += len(packed(data, part))
-        elif part.number == 1 and part.end:
-            inner = fields(data, part.value, part.end)
-            most = max(most, sum(len(packed(data, one)) for one in inner))
-        elif part.number == 2 and part.end:
-            most = max(most, _numbers(data, part).get(2, [0])[0])
-    return most
 
 
 def _configure(found: Attributes, raw: bytes) -> None:

@@ -33,7 +33,6 @@ class Instructions:
 
     programs: Programs
     names: Names
-    aligned_rows: int = 0
     _schedules: dict[int, list[Expected]] = field(default_factory=dict)
     _known: dict[tuple[int, _Key], list[Node | None]] = field(default_factory=dict)
     _turns: int = 0
@@ -85,7 +84,6 @@ class Instructions:
         known = [self._named(module, device, row) for row in rows]
         if all(node is not None for node in known):
             return known
-        self.aligned_rows += sum(node is None for node in known)
         key: _Key = tuple(
             (int(device.name[row]), int(device.operation[row]), bool(device.graph[row]))
             for row in rows

@@ -242,7 +242,6 @@ def _metadata(plane: DevicePlane) -> Metadata:
                 name=clean(plane.name) if plane.name else None,
                 memory_bytes=memory if isinstance(memory, int) else None,
                 processors=cores if isinstance(cores, int) else None,
-                capability=None,
             )
         ],
         kind=plane.kind,

@@ -13,7 +13,6 @@ from boundby.model import DTYPE_BYTES, Cost, HloComputation, HloInstruction, Ten
 _SLICING = frozenset({"slice", "dynamic-slice", "gather"})
 _UPDATING = frozenset({"dynamic-update-slice", "scatter"})
 _VIEWS = frozenset({"bitcast", "reshape", "copy", "convert", "get-tuple-element", "transpose"})
-_FORWARDING = _VIEWS | {"tuple"}
 # Instructions that need all of their operands for any part of their result.
 _WHOLE = frozenset({"dot", "convolution", "sort", "fft", "while", "conditional", "custom-call"})
 _MOST_WRITTEN = 64
