@@ -36,7 +36,7 @@ _MOST_LOOKS, _LOOK_S = 100, 0.05
 
 
 class Browser:
-    """Opens pages, and knows what they said and asked for."""
+    """Opens pages; keeps their console messages and requests."""
 
     def __init__(self) -> None:
         browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -111,7 +111,7 @@ class Page:
         return self._driver.execute_async_script(script)
 
     def settle(self) -> None:
-        """Two frames: what was asked to be drawn is drawn."""
+        """Wait two frames, until requested drawing is done."""
         self.wait_for(
             "const done = arguments[0];"
             "requestAnimationFrame(() => requestAnimationFrame(() => done()));"
@@ -135,14 +135,14 @@ class Page:
         return [str(entry["message"]) for entry in self._driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """All that was asked for besides the page itself."""
+        """All requests besides the page itself."""
         asked = []
         for entry in self._driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] != "Network.requestWillBeSent":
                 continue
             request = message["params"]
-            # The browser's own start page is still loading when the first of ours opens.
+            # The browser's start page may still be loading when the first page opens.
             own = request["documentURL"].startswith("chrome://")
             if request["type"] != "Document" and not own:
                 asked.append(request["request"]["url"])

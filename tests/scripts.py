@@ -1,4 +1,4 @@
-"""Scripts written to a folder and run under `boundby run`, on roofs that nobody has to measure."""
+"""Scripts written to a folder and run under `boundby run`, with roofs that need no measuring."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What prove came to beside the best by hand: steps in turn, and the programs left alone."""
+"""The result of prove beside the best variant by hand, with steps in alternation."""
 
 import sys
 from pathlib import Path

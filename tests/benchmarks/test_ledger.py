@@ -1,4 +1,4 @@
-"""The ledgers of benchmarks/: what is kept, what counts, and that the documents are theirs."""
+"""The ledgers of benchmarks/: which rows count, and which documents they make."""
 
 import json
 import subprocess

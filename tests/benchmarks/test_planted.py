@@ -1,4 +1,4 @@
-"""The suite of planted mistakes compares savings with what they are a share of."""
+"""The suite of planted mistakes: savings as shares of the step or of the run."""
 
 from pathlib import Path
 

@@ -61,7 +61,7 @@ def test_fault_without_finding_has_no_saving(predictions: ModuleType) -> None:
 
 
 def seen(clock: float, *walls: float) -> list[dict[str, Any]]:
-    """A go of one model: what it was diagnosed at, and the unfixed step's time on the clock."""
+    """One attempt at a model: its diagnosis, and the clock's time of the unfixed step."""
     rows: list[dict[str, Any]] = [{"what": "predicted", "fix": "sdpa", "wall_ns": w} for w in walls]
     return [*rows, {"what": "measured", "fix": "eager", "rounds_ns": [clock] * 3}]
 
@@ -70,7 +70,7 @@ def seen(clock: float, *walls: float) -> list[dict[str, Any]]:
 def test_changed_step_is_diagnosed_again(scored: ModuleType, clock: float, changed: bool) -> None:
     assert scored.lacks_diagnosis(seen(clock, 100.0)) is changed
     assert not scored.lacks_diagnosis(seen(clock, 100.0)[:1])
-    # Once it was, that counts, whatever it says.
+    # A second diagnosis counts.
     assert not scored.lacks_diagnosis(seen(clock, 100.0, 300.0))
     # Where it was diagnosed between two halves, both of them tell.
     between = seen(clock, 100.0)
@@ -93,7 +93,7 @@ def test_attempt_cut_before_its_second_diagnosis_is_ignored(scored: ModuleType) 
 
 
 def test_saving_is_the_median_of_pairs(scored: ModuleType) -> None:
-    """A host that doubles its pace half of the time, for both alike within a round."""
+    """A host that is half as fast half of the time, for both variants of a round."""
     draw = np.random.default_rng(1)
     pace = np.repeat(draw.choice([1.0, 2.0], 20), 4)
     eager = {"rounds_ns": list(100.0 + draw.normal(0, 0.1, 80) + 50 * pace)}
@@ -101,7 +101,7 @@ def test_saving_is_the_median_of_pairs(scored: ModuleType) -> None:
     fixed |= {"processes": 1, "first_round": 0}
     saved, doubt = scored.saving(eager, fixed)
     assert saved == pytest.approx(20, abs=0.2) and doubt < 0.1
-    # Not in pairs, what differs is the pace.
+    # Without pairs, the difference is that of the host's speed.
     unpaired = {**fixed, "first_round": 80}
     assert scored.saving(eager, unpaired)[1] > 5
 
@@ -114,7 +114,7 @@ def test_variant_added_later_is_compared_with_its_own_rounds(scored: ModuleType)
 
 
 def test_spread_of_few_rounds_is_unknown(scored: ModuleType) -> None:
-    """Five may all be on one side of what the next hundred come to."""
+    """Five rounds may all be on one side of the median of the next hundred."""
     few = {"rounds_ns": [80.0] * 5, "processes": 1, "first_round": 0}
     assert scored.saving({"rounds_ns": [100.0] * 5}, few) == (20.0, float("inf"))
 
@@ -194,7 +194,7 @@ def test_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
     played = {name: len(found["rounds_ns"]) for name, found in rows.items()}
     first = {name: found["first_round"] for name, found in rows.items()}
     assert played["eager"] == played["fused"] + played["again"]
-    # One after the other, whichever was ready first.
+    # One after the other; either may be first.
     sooner, later = sorted(("fused", "again"), key=first.__getitem__)
     assert (first[sooner], first[later]) == (0, played[sooner])
     assert first["batch 2x"] == played["eager"]

@@ -49,7 +49,7 @@ def test_processes_take_turns_one_at_a_time(turns: ModuleType, tmp_path: Path) -
         assert game.rounds[0]["a"] == turns.Turn(step_ns=1.0, pace_ns=2.0)
     notes = [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
     assert len(notes) == 24 and len({note[2] for note in notes}) == 3
-    # Nobody begins before the one before has ended, and the order is not always the same.
+    # No turn begins before the previous one has ended, and the order changes.
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(notes))
     assert len({tuple(note[2] for note in notes[at : at + 3]) for at in range(0, 24, 3)}) > 1
 

@@ -252,7 +252,7 @@ def main(watched: bool) -> None:
     if watched:
         hooks = Hooks()
         hooks.install(torch)
-    # Loaded after the hooks are in place, as it is when a script compiles something.
+    # Loaded after the hooks are installed, as when a script compiles something.
     importlib.import_module("torch._dynamo")
     print(json.dumps({name: measure(define, hooks) for name, define in FORMS.items()}))
 

@@ -18,7 +18,7 @@ from boundby.model import HostKind, OpCall, Tensor
 from boundby.model.diagnosis import Diagnosis
 from tests.timelines import Scene
 
-# As Inductor writes it, but for what nobody looks at.
+# As Inductor writes it, without the parts that are not read.
 SOURCE = """
 cpp_fused_gelu_0 = async_compile.cpp_pybinding(['const float*', 'bfloat16*'], r'''
 extern "C"  void  kernel(const float* in_ptr0,

@@ -1,4 +1,4 @@
-"""Lines that make float64 tensors are told by the values of names, not by the text."""
+"""Lines that make float64 tensors are found from the values of names, not from the text."""
 
 import ast
 

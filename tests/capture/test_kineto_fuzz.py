@@ -1,4 +1,4 @@
-"""Whatever a file holds: a trace, or one clear line. Never a crash, never a hang."""
+"""Any file gives a trace or a one-line error; never a crash, never a hang."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_diagnosed(diagnosis: Diagnosis) -> None:
 
 
 def check_sound(timeline: Timeline) -> None:
-    """The promises of the model hold whatever the file was."""
+    """Properties of the model that hold for any file."""
     host, device = timeline.host, timeline.device
     assert timeline.end_ns >= timeline.start_ns
     assert (host.duration_ns >= 0).all()

@@ -172,7 +172,7 @@ def test_backward_kernel_has_line_and_module_of_its_forward(tmp_path: Path) -> N
 
 
 def again(*inside: Event) -> list[Event]:
-    """The backward draws a number itself, as with `create_graph`; then a second one asks for it."""
+    """The backward has its own sequence number, as with `create_graph`; a second one uses it."""
     drawn = {"Sequence number": 4, "Fwd thread id": 0}
     asked = {"Sequence number": 4, "Fwd thread id": 2}
     return [

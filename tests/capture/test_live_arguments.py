@@ -1,4 +1,4 @@
-"""What a real profile tells of an operator's tensors: which are one, and which only look so."""
+"""The tensors of an operator in a real profile: which are the same, and which only look so."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def profiled(function: Callable[[], object]) -> Any:
 def cost_of(name: str, function: Callable[[], object]) -> Cost:
     """What the only call of an operator costs."""
     results = profiled(function)
-    # Calls of a driver have numbers of their own, which may be those of operators.
+    # Driver calls have identifiers that may equal those of operators.
     named = {(event.correlation_id(), event.name()) for event in results.events()}
     operators = read_profiler_tree(results).operators
     (found,) = (operators[number] for number in operators if (number, name) in named)

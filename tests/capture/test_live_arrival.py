@@ -1,4 +1,4 @@
-"""Acting when a module is imported: once, right after, and not for those who only ask about it."""
+"""Callbacks when a module is imported: once, right after, and not for a mere look-up."""
 
 import importlib
 import importlib.util

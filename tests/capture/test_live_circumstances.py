@@ -35,38 +35,38 @@ class Clock:
         return self.now
 
 
-def seen(bystander: HostCounterSampler, steps: int) -> HostCounters:
-    return bystander.host_counters((1.0,) * steps, None)
+def seen(sampler: HostCounterSampler, steps: int) -> HostCounters:
+    return sampler.host_counters((1.0,) * steps, None)
 
 
 def test_garbage_collections_are_counted_in_their_step() -> None:
     gc.disable()
     try:
-        bystander = HostCounterSampler(Clock())
-        bystander.begin()
+        sampler = HostCounterSampler(Clock())
+        sampler.begin()
         gc.collect()
         gc.collect()
-        bystander.step()
-        bystander.step()
-        bystander.end()
+        sampler.step()
+        sampler.step()
+        sampler.end()
         gc.collect()
     finally:
         gc.enable()
-    found = seen(bystander, 2)
+    found = seen(sampler, 2)
     assert found.collector_ns == (2.0, 0.0)
     assert [Path(file).name for file, _ in found.collected_at] == [Path(__file__).name] * 2
 
 
 def test_waiting_for_batches_is_counted_in_its_step() -> None:
-    bystander = HostCounterSampler(Clock())
-    bystander.waited(50)
-    bystander.begin()
-    bystander.waited(1)
-    bystander.waited(1)
-    bystander.step()
-    bystander.step()
-    bystander.end()
-    found = bystander.host_counters((4.0, 4.0), None)
+    sampler = HostCounterSampler(Clock())
+    sampler.waited(50)
+    sampler.begin()
+    sampler.waited(1)
+    sampler.waited(1)
+    sampler.step()
+    sampler.step()
+    sampler.end()
+    found = sampler.host_counters((4.0, 4.0), None)
     assert found.data_ns == (2.0, 0.0)
     assert found.data_share == 0.25
     assert HostCounters().data_share is None
@@ -76,32 +76,32 @@ def test_collection_without_python_frames_has_no_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """As on a thread of C++, which has no frame of its own."""
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     gc.disable()
     try:
         for phase in ("start", "stop"):
-            _thread.start_new_thread(bystander._collect, (phase, {}))
-            while (bystander._since is None) is (phase == "start"):
+            _thread.start_new_thread(sampler._collect, (phase, {}))
+            while (sampler._since is None) is (phase == "start"):
                 time.sleep(0.001)
         time.sleep(0.05)  # the thread's last line
-        bystander.step()
-        bystander.end()
+        sampler.step()
+        sampler.end()
     finally:
         gc.enable()
-    assert seen(bystander, 1).collected_at == (("", 0),)
+    assert seen(sampler, 1).collected_at == (("", 0),)
     assert capfd.readouterr().err == ""
 
 
 def test_interpreter_state_is_restored() -> None:
     before = list(gc.callbacks)
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     assert len(gc.callbacks) == len(before) + 1
-    bystander.begin()
+    sampler.begin()
     assert len(gc.callbacks) == len(before) + 1
-    bystander.end()
-    bystander.end()
+    sampler.end()
+    sampler.end()
     assert gc.callbacks == before
 
 
@@ -122,18 +122,18 @@ def test_spinning_thread_is_distinguished_from_a_sleeping_one() -> None:
     threads = [threading.Thread(target=spin), threading.Thread(target=asleep.wait)]
     for thread in threads:
         thread.start()
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     stop.wait(0.5)
-    bystander.step()
-    bystander.end()
+    sampler.step()
+    sampler.end()
     stop.set()
     asleep.set()
-    found = seen(bystander, 1)
+    found = seen(sampler, 1)
     assert found.main is not None and found.busiest is not None
     assert found.others_ns is not None
     # This thread slept; the other was on a core, or ready for one, all the time that there was:
-    # what a hypervisor gives to others is nobody's.
+    # steal time: cores that a hypervisor gave to other machines
     wanted = [thread.ran_ns + thread.delayed_ns for thread in (found.busiest, found.main)]
     assert wanted[0] > 0.2 * found.wall_ns
     assert wanted[0] > 4 * wanted[1]
@@ -146,16 +146,16 @@ def test_compiler_counters_are_read_if_the_compiler_is_loaded(
     reasons = {"graph_break": {"Failed to trace print\n  Hint: do not": 2}}
     module = SimpleNamespace(cumulative_time_spent_ns=spent, counters=reasons)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
-    bystander = HostCounterSampler()
-    bystander.begin()
-    bystander.step()
+    sampler = HostCounterSampler()
+    sampler.begin()
+    sampler.step()
     spent["entire_frame_compile"] += 70.0
     spent["entire_backward_compile"] = 20.0
-    bystander.step()
+    sampler.step()
     spent.clear()  # the script starts the compiler afresh
-    bystander.step()
-    bystander.end()
-    found = seen(bystander, 3)
+    sampler.step()
+    sampler.end()
+    found = seen(sampler, 3)
     assert found.compiler_ns == (0.0, 90.0, 0.0)
     assert found.graph_breaks == ("Failed to trace print",)
 
@@ -195,13 +195,13 @@ def test_real_recompilations_are_timed() -> None:
     torch = pytest.importorskip("torch")
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     compiled(torch.ones(2))
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     for length in (2, 3, 2):
         compiled(torch.ones(length))
-        bystander.step()
-    bystander.end()
-    same, other, again = seen(bystander, 3).compiler_ns
+        sampler.step()
+    sampler.end()
+    same, other, again = seen(sampler, 3).compiler_ns
     assert same == again == 0
     assert other > 0
 
@@ -209,8 +209,8 @@ def test_real_recompilations_are_timed() -> None:
 @linux
 def test_cpu_time_of_script_processes_is_counted_also_after_their_end() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as worker:
@@ -218,8 +218,8 @@ def test_cpu_time_of_script_processes_is_counted_also_after_their_end() -> None:
         worker.stdout.readline()
         alive = _workers_ns()
         worker.communicate(b"\n")
-    bystander.end()
-    found = seen(bystander, 1).workers_ns
+    sampler.end()
+    found = seen(sampler, 1).workers_ns
     assert alive is not None and found is not None
     assert found > 0.2e9
     # Alive then, reaped now: it is counted once.
@@ -231,17 +231,17 @@ def test_steal_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Of user, nice, system, idle, disk, irq, softirq, steal; guests are among the first."""
     told = tmp_path / "stat"
     monkeypatch.setattr(host_counters, "_CORES", told)
-    bystander = HostCounterSampler()
+    sampler = HostCounterSampler()
     told.write_text("cpu  100 0 50 1000 10 0 0 40 7 0\ncpu0 1 2 3\n")
-    bystander.begin()
+    sampler.begin()
     told.write_text("cpu  160 0 60 1010 10 0 0 60 9 0\ncpu0 1 2 3\n")
-    bystander.end()
-    found = bystander.host_counters((), None)
+    sampler.end()
+    found = sampler.host_counters((), None)
     assert found.steal_share == pytest.approx(20 / 90)
     told.write_text("nothing of the kind\n")
-    bystander.begin()
-    bystander.end()
-    assert bystander.host_counters((), None).steal_share is None
+    sampler.begin()
+    sampler.end()
+    assert sampler.host_counters((), None).steal_share is None
 
 
 @pytest.mark.skipif(
@@ -257,22 +257,22 @@ def test_pages_returned_to_the_system_are_counted() -> None:
         piece.write(b"1" * size)
         return piece
 
-    bystander = HostCounterSampler()
-    bystander.begin()
+    sampler = HostCounterSampler()
+    sampler.begin()
     for _ in range(20):
         written().close()
-        bystander.step()
-    bystander.end()
-    found = bystander.host_counters((1.0,) * 20, None, 700.0)
+        sampler.step()
+    sampler.end()
+    found = sampler.host_counters((1.0,) * 20, None, 700.0)
     assert found.kept_pages is not None and found.kept_pages < 10 * pages
     assert len(found.step_pages) == 20 and min(found.step_pages) >= 0.9 * pages
     assert sum(found.step_pages) <= found.fresh_pages
     assert found.system_ns > 0 and found.fresh_page_ns == 700.0
     pieces = []
-    bystander.begin()
+    sampler.begin()
     pieces += [written() for _ in range(20)]
-    bystander.end()
-    kept = bystander.host_counters((1.0,), None).kept_pages
+    sampler.end()
+    kept = sampler.host_counters((1.0,), None).kept_pages
     assert kept is not None and kept >= 0.8 * 20 * pages
     for piece in pieces:
         piece.close()

@@ -136,7 +136,7 @@ def test_compiled_kernel_is_recorded_with_name_and_tensors(notes: GraphRecorder)
     extras = {"kernel_backend": "triton", "kernel_file": "made.py", "stream": 0}
 
     def launch() -> None:
-        # As the launcher of Inductor's kernels does, once it is told that a profiler runs.
+        # As the launcher of Inductor's kernels does while a profiler runs.
         assert torch.autograd.profiler._is_profiler_enabled
         with torch._C._profiler._RecordFunctionFast("triton_poi_fused_0", (x, 32), extras):
             pass
@@ -236,7 +236,7 @@ def test_all_capture_entry_points_are_recorded(notes: GraphRecorder) -> None:
     end, replay = hooks._around_capture_end(Graph.capture_end), hooks._around_replay(Graph.replay)
     hooks.graphs = notes
     graph: Any = Graph()
-    begin(graph)  # nobody watches
+    begin(graph)  # no watcher
     end(graph)
     assert not vars(graph)
     hooks.watcher = _Deaf()  # type: ignore[assignment]
@@ -318,7 +318,7 @@ def test_capture_continues_when_recording_fails(
     (error,) = notes.failed
     assert isinstance(error, KeyError) and not vars(graph)
     monkeypatch.undo()
-    # Nothing more is noted, and nothing of what was is used.
+    # No more is recorded, and earlier recordings are not used.
     notes.capture_began(graph)
     notes.capture_ends(graph)
     notes.step_ended(profiles=True)

@@ -1,4 +1,4 @@
-"""An error of ours stays ours: doors do what they are asked for, and the watch ends."""
+"""Errors of boundby inside a script: the script's call continues, and observation ends."""
 
 import contextlib
 import functools
@@ -117,7 +117,7 @@ def test_failed_call_returns_the_substitute(failed: list[Exception]) -> None:
 
 
 def test_error_in_an_enum_is_not_taken_for_a_signal_handler(failed: list[Exception]) -> None:
-    """Those of signals that nobody handles are members of one: its own code is not theirs."""
+    """Default signal handlers are members of an enum, whose own errors are not a handler's."""
     Guard(failed.append).do(lambda: Window("no such window"))
     assert len(failed) == 1
 
@@ -142,7 +142,7 @@ def _time_out(*_: object) -> None:
     "handler", [_time_out, _Handler().handle, _Handler(), functools.partial(_time_out, 1)]
 )
 def test_exception_of_a_script_signal_handler_passes(handler: Any, failed: list[Exception]) -> None:
-    """A timeout may strike while we are at work: it is the script's all the same."""
+    """A timeout may strike inside boundby's code: the exception is the script's."""
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(_Timeout):
@@ -170,7 +170,7 @@ def test_failure_is_one_line_and_a_traceback_file(tmp_path: Path) -> None:
     path = failure.keep(tmp_path / "out")
     assert path is not None
     assert "test_live_guard.py" in path.read_text() and "ZeroDivisionError" in path.read_text()
-    # Another one stands behind it.
+    # A second failure is appended.
     failure_of("again", [ValueError("odd \udcff")]).keep(tmp_path / "out")
     assert path.read_text().count("boundby ") == 2
     (tmp_path / "file").touch()

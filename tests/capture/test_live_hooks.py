@@ -16,7 +16,7 @@ from boundby.capture.torch.hooks import Hooks  # noqa: E402
 
 
 class Events:
-    """A watcher that writes down what it is told."""
+    """A watcher that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

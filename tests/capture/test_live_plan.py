@@ -1,4 +1,4 @@
-"""What is asked of a script, and what is said of one that had too little to give."""
+"""Suggested options for a script with too few steps."""
 
 import statistics
 
@@ -28,7 +28,7 @@ def test_suggested_options_fit(steps: int) -> None:
 
 @given(st.integers(1, 300), st.integers(2, 5))
 def test_suggested_options_fit_script_with_several_kinds(steps: int, kinds: int) -> None:
-    """Kinds in turn, the first a little longer than the others: its steps alone are counted."""
+    """Kinds in alternation, the first a little longer: only its steps count."""
     if (request := fitting(steps, share=1 / kinds)) is None:
         return
     run = Run(plan_of(warmup=request.warmup, steps=request.steps, profiled=request.profiled))
@@ -57,7 +57,7 @@ def test_script_with_several_kinds_of_step_is_reported() -> None:
 def test_more_steps_never_reduce_the_suggested_options() -> None:
     totals = [request.total() for steps in range(1, 60) if (request := fitting(steps))]
     assert totals == sorted(totals)
-    # A script that is long enough for the usual plan is asked for no less than that.
+    # A script that is long enough for the usual plan gets no smaller suggestion.
     assert fitting(40) == fitting(30)
 
 

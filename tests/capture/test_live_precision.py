@@ -34,7 +34,7 @@ def allowed_after(*settings: str) -> list[Any]:
     code = "\n".join([*lines, "print(json.dumps(read))"])
     done = run_python(["-c", code], cwd=Path.cwd(), env=environment())
     assert done.returncode == 0, done.stderr
-    assert not done.stderr  # torch's own warnings are written there, whatever the filters say
+    assert not done.stderr  # torch writes its own warnings there, regardless of filters
     found: list[Any] = json.loads(done.stdout)
     return found
 

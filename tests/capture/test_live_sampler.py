@@ -1,4 +1,4 @@
-"""Lines that make no calls are found by asking; and asking leaves nothing behind."""
+"""Lines without calls are found by sampling, which leaves no trace in the program."""
 
 import sys
 import threading
@@ -56,7 +56,7 @@ def test_changes_are_undone() -> None:
 
 @pytest.mark.parametrize("calls", [1, 40])
 def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path, calls: int) -> None:
-    """Also in a function that has ended before it is asked, most of the time."""
+    """Also in a function that has mostly ended before the sample."""
     source = dedent(f"""
         def part():
             x = torch.ones(8)

@@ -394,7 +394,7 @@ def test_backward_passes_before_the_training_loop_are_dropped(then: str) -> None
 
 
 def test_long_rollouts_between_updates_are_separate_steps() -> None:
-    """Not before the first update: until then nobody knows what the script is about."""
+    """Not before the first update: until then it is unknown whether the script trains."""
     script = SimulatedScript(optimizers=1)
     for iteration in range(3):
         for _ in range(8):
@@ -461,7 +461,7 @@ def test_contents_of_step_are_counted() -> None:
 
 
 def test_closure_is_part_of_the_update() -> None:
-    """As that of LBFGS, which calls the model many times in one step of the optimizer."""
+    """As LBFGS does, which calls the model many times in one optimizer step."""
     script = SimulatedScript(optimizers=1)
     for _ in range(2):
         for _ in range(20):

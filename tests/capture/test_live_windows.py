@@ -177,7 +177,7 @@ def test_profiler_waits_for_late_main_kind() -> None:
 
 
 def test_another_kind_is_used_if_the_main_kind_was_not_profiled() -> None:
-    """Its phases and times are those of the windows before, which saw it too."""
+    """Its phases and times come from the earlier windows, which contain it."""
     run = Run(Plan(warmup=3, clean=3, issue=3, profiled=1))
     for _ in range(2):
         run.steps(10)

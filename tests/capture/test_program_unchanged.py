@@ -1,4 +1,4 @@
-"""A program under boundby finds Python and torch as they are without it, during steps and after."""
+"""Python and torch in a program under boundby are as without it, during steps and after."""
 
 from pathlib import Path
 from typing import Any

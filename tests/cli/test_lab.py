@@ -87,7 +87,7 @@ def _busy_children(pid: int) -> bool:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Whether this is an experiment's process; one that ended meanwhile is none."""
+    """Whether this is a running process of an experiment."""
     try:
         return "boundby.lab.worker" in " ".join(process.cmdline())
     except psutil.Error:

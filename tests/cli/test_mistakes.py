@@ -1,4 +1,4 @@
-"""What was typed wrong is told in one line, with what would be right."""
+"""Usage errors are one line with the correct form."""
 
 import sys
 from pathlib import Path

@@ -83,7 +83,7 @@ def test_a_jax_script_is_proven_with_fixes_of_jax(tmp_path: Path) -> None:
 
 
 def test_script_without_steps_in_time_is_reported(tmp_path: Path) -> None:
-    """Its fixes were not tried, and none is said to have been."""
+    """Its fixes were not tried, and the report does not say so."""
     (tmp_path / "train.py").write_text("import time, torch\ntime.sleep(100)\n" + SCRIPT)
     report = " ".join(prove(tmp_path, "--budget", "15s", "--json", "proof.json").split())
     assert "no fix was tried: the diagnosis took 5 of 15 s" in report

@@ -1,4 +1,4 @@
-"""boundby run leaves a script as it is: its streams, arguments, paths, imports and classes."""
+"""boundby run does not change a script: streams, arguments, paths, imports and classes."""
 
 import json
 import os
@@ -246,7 +246,7 @@ def test_operators_have_their_own_lines(tmp_path: Path) -> None:
     assert "pkg/train.py:6" not in {row["where"] for row in done.diagnosis["ops"]}
     products = {row["where"] for row in done.diagnosis["ops"] if row["name"] == "aten::mm"}
     assert products == {"pkg/train.py:7", "pkg/train.py:8"}
-    # What makes the operators seen is not shown in turn.
+    # Recording operators is not recorded itself.
     names = {piece["name"] for piece in done.diagnosis["timeline"]}
     assert "aten::mm" in names
     assert not any("operators.py" in name for name in names)

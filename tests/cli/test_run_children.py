@@ -1,4 +1,4 @@
-"""A script that trains in processes it has started: watched there, or told where to look."""
+"""A script that trains in processes it has started: observed there, or named for the next run."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""However a script ends, its ending is its own, and what was captured is told."""
+"""Every ending of a script keeps its exit code and output, and the capture is reported."""
 
 import re
 import signal
@@ -73,7 +73,7 @@ def test_failure_before_any_step_keeps_the_scripts_traceback(tmp_path: Path) -> 
     assert done.code == 7
     assert "boundby: the script ended with exit code 7 before a step was found" in done.err
     assert "boundby looks for" not in done.err
-    # One that has come further may have had steps that nobody knew for such.
+    # A script that ran longer may have had steps that were not recognised.
     called = "import torch\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))\nraise SystemExit(7)"
     done = run(tmp_path, called)
     assert done.code == 7
@@ -117,7 +117,7 @@ def test_script_that_ends_at_profiler_start_is_diagnosed(tmp_path: Path, steps: 
 
 
 def test_profile_of_other_kinds_of_step_is_not_used(tmp_path: Path) -> None:
-    """What is left when profiling begins is of another kind: it tells nothing of the main one."""
+    """Only another kind of step was profiled: it says nothing about the main kind."""
     source = f"""
 {TRAINING}
 for _ in range(8): train()
@@ -133,7 +133,7 @@ for _ in range(3):
 
 
 def test_profile_interrupted_by_another_profiler_is_cut_before_it(tmp_path: Path) -> None:
-    """The script's own profiler ends ours in the middle of the second profiled step."""
+    """The script's own profiler ends boundby's in the middle of the second profiled step."""
     source = f"""
 {TRAINING}
 for _ in range(8): train()
@@ -327,7 +327,7 @@ def test_script_without_torch_is_explained(tmp_path: Path) -> None:
     [(0, "a profiler was running already"), (8, "started its own profiler")],
 )
 def test_profiler_of_script_keeps_working(tmp_path: Path, before: int, said: str) -> None:
-    """Around all steps, and started while ours is running."""
+    """A profiler around all steps, started while boundby's is running."""
     source = f"""
 {TRAINING}
 for _ in range({before}): train()

@@ -9,7 +9,7 @@ from tests.scripts import SHORT, TRAINING, environment, run
 
 pytest.importorskip("torch")
 
-# Something of ours that raises from the `after`-th time on that it is called.
+# A function of boundby that raises from its `after`-th call on.
 BREAK = """
 def break_down(owner, name, after):
     plain, calls = getattr(owner, name), []
@@ -72,7 +72,7 @@ def test_failure_on_importing_torch_stops_observation(tmp_path: Path, broken: st
 
 
 def test_failure_of_the_diagnosis_is_one_line(tmp_path: Path) -> None:
-    """With steps enough the script is asked to end, whatever becomes of them."""
+    """After enough steps the script is ended, whether or not the diagnosis fails."""
     source = f"{BREAK}break_down(recorder.Recorder, 'capture', 1)\n{TRAINING}{LOOP}"
     done = run(tmp_path, source)
     assert (done.code, done.out) == (0, "")
@@ -81,7 +81,7 @@ def test_failure_of_the_diagnosis_is_one_line(tmp_path: Path) -> None:
 
 
 def test_error_of_the_script_precedes_the_failed_diagnosis(tmp_path: Path) -> None:
-    """What the script died of comes first, then what it did to us."""
+    """The script's traceback comes first, then boundby's failure."""
     source = f"{BREAK}break_down(recorder.Recorder, 'capture', 1)\n{TRAINING}train()\n1 / 0"
     done = run(tmp_path, source)
     assert done.code == 1

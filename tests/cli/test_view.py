@@ -60,7 +60,7 @@ def test_without_display_open_prints_path_of_page(saved: Path, tmp_path: Path) -
 
 
 def test_with_display_the_browser_opens(saved: Path, tmp_path: Path) -> None:
-    """BROWSER is what python's webbrowser starts: here, a script that notes what it is given."""
+    """BROWSER is the program that webbrowser starts: here, a script that records its argument."""
     asked, page = tmp_path / "asked", tmp_path / "page.html"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {asked}\n')

@@ -1,4 +1,4 @@
-"""What is said of a step that may not stand for the others."""
+"""Advice for a step that may not be typical."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def within(ms: float) -> Estimate:
 
 
 def test_uncertain_step_time_widens_all_savings() -> None:
-    """Of 100 ms, 40 saved: perhaps none, perhaps four tenths of the rest once more."""
+    """40 of 100 ms are saved: perhaps none, perhaps 40% of the rest in addition."""
     finding = Finding(fault="host-sync", group="overhead", saving_ns=within(40), change="")
     what_if = WhatIf(faults=["host-sync"], wall_ns=within(60), saving_ns=within(40))
     wider = doubted(Advice(findings=[finding], what_if=[what_if]), 100 * MS)

@@ -1,4 +1,4 @@
-"""The diagnoses of saved observations and traces are what they were."""
+"""Diagnoses of saved observations and traces equal the golden ones."""
 
 from __future__ import annotations
 

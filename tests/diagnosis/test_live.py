@@ -46,7 +46,7 @@ def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
 
 
 def test_profiled_step_faster_than_clean_steps_is_warned_about(capture: Capture) -> None:
-    """Also where there is more to doubt: the account is that of a step mostly not profiled."""
+    """Also with further doubts: the account is that of a step that was mostly not profiled."""
     diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=0.66)), round_machine())
     assert diagnosis.verdict.uncertain
     assert "for 66% of the clean steps" in diagnosis.verdict.why

@@ -1,4 +1,4 @@
-"""Every example runs as it is, and its diagnosis under `boundby run` holds together."""
+"""Every example runs unchanged, and its diagnosis under `boundby run` is consistent."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_page_of_an_example_loads_without_errors(
 
 
 def _python(*args: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
-    # On the CPU wherever the tests run: the shapes above are those of a small machine.
+    # On the CPU on every machine: the shapes above are for a small one.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     if cache is not None:
         environment["XDG_CACHE_HOME"] = str(cache)

@@ -134,5 +134,5 @@ def test_values_of_an_example_are_unchanged(tmp_path: Path, example: str, args: 
 
 
 def _without_times(text: str) -> str:
-    """The examples' lines have a time, or what they did per second."""
+    """Lines of the examples without times and rates."""
     return re.sub(r"[\d.]+ (s|ms|images/s|tokens/s)\b", "", text)

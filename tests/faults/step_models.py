@@ -1,4 +1,4 @@
-"""Pictures of made-up steps, for tests of single faults."""
+"""Step models of constructed steps, for tests of single faults."""
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ def step_model_of(
     host_counters: HostCounters | None = None,
     wall_ns: float | None = None,
 ) -> StepModel:
-    """A picture whose clean step is the timeline's own."""
+    """A step model whose clean step is the timeline's own."""
     machine = machine or round_machine()
     wall = wall_ns or float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall)
@@ -51,7 +51,7 @@ def in_phase(timeline: Timeline, phase: Phase, rows: slice = slice(None)) -> Tim
 
 
 def at_line(timeline: Timeline, line: str) -> Timeline:
-    """The same step, all of it asked for by one line."""
+    """The same step with all launches at one line."""
     source = np.zeros(len(timeline.host), np.int32)
     host = msgspec.structs.replace(timeline.host, source=source)
     return msgspec.structs.replace(timeline, host=host, sources=[line])

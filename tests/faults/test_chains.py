@@ -55,7 +55,7 @@ def test_values_read_only_by_backward_are_recomputed() -> None:
     forward, backward = chains(step_model)
     # In: the first product's result. Out: what the second reads. Not the exponential.
     assert forward.bytes == 2 * BYTES
-    # In: the gradient and, once more, the first product's result. Out: a gradient.
+    # Read: the gradient and the first product's result. Written: a gradient.
     assert backward.bytes == 3 * BYTES
 
 

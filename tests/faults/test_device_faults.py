@@ -298,7 +298,7 @@ def test_faster_kernels_save_little_on_host_bound_steps(name: str, wall_ms: floa
 
 
 def allocating(calls: int, us: float = 1000.0) -> Scene:
-    """A step in which the driver is asked for memory between two kernels, on an idle device."""
+    """The driver allocates memory between two kernels, on an idle device."""
     scene = Scene(end=20_000.0)
     at = 0.0
     for turn in range(10):

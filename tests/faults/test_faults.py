@@ -240,7 +240,7 @@ def test_materialised_scores_are_fused() -> None:
 
 
 def test_short_sequences_are_reported_if_a_fused_kernel_was_benchmarked() -> None:
-    """Heads as wide as the sequence is long: queries look like scores, and stay what they are."""
+    """Heads as wide as the sequence is long: queries have the shape of scores, and are kept."""
     query = half(2, 16, 64, 64)
     copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
     timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()

@@ -69,7 +69,7 @@ def test_recurrent_layers_use_the_convolution_setting_on_cuda() -> None:
 
 @pytest.mark.parametrize("unreached", [ONEDNN, LSTM])
 def test_cpu_convolutions_and_lstms_are_unaffected(unreached: OpCall) -> None:
-    """oneDNN's convolutions and LSTMs stay in float32, whatever the products' precision."""
+    """oneDNN's convolutions and LSTMs stay in float32 at any precision of products."""
 
     def found(*calls: OpCall) -> Finding | None:
         scene = Scene(end=7000 * len(calls))

@@ -18,7 +18,7 @@ def stored(shape: tuple[int, ...], storage: int) -> Tensor:
 def decoding(
     cache: int = 1, news: tuple[int, ...] = TOKEN, phase: Phase = Phase.FORWARD
 ) -> Timeline:
-    """A projection makes the token's keys, which are appended to those of storage `cache`."""
+    """A projection makes the token's keys, which are appended to the storage `cache`."""
     keys = stored(CACHE, cache)
     timeline = chain(
         ("cos", (keys,), 5),
@@ -58,7 +58,7 @@ def test_without_recorded_memory_nothing_is_reported() -> None:
 
 
 def test_cache_in_a_replayed_graph_is_not_followed() -> None:
-    """It lies in no operator: where its inputs come from is not known."""
+    """It is in no operator: the origin of its inputs is unknown."""
     step_model = step_model_of(decoding())
     assert step_model.flow is not None
     for given in step_model.flow.given:

@@ -64,7 +64,7 @@ def _model(
 
 
 def _programs(*calls: tuple[OpCall, str, float]) -> Timeline:
-    """Kernels of one program: what each does, its scope, and microseconds."""
+    """Kernels of one program: operation, scope, and microseconds."""
     timeline = scene_of([(GELU, us) for *_, us in calls], host_us=5).timeline()
     scopes = list(dict.fromkeys(scope for _, scope, _ in calls))
     count = np.arange(len(calls), dtype=np.int32)

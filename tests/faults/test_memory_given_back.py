@@ -1,4 +1,4 @@
-"""Pages that a CPU step gives back and asks for again."""
+"""Pages that a CPU step returns to the system and allocates again."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def step(
 
 
 def twice(step_model: StepModel) -> Estimate:
-    """What a batch twice as large takes, of the step as it is."""
+    """The time of this step with a batch twice as large."""
     wall = batches(step_model)[0].wall_ns
     return Estimate(
         low=wall.low / step_model.wall_ns,
@@ -76,7 +76,7 @@ def test_python_of_model_and_torch_does_not_grow(around: str, on_device: bool) -
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_loader_time_grows_with_the_batch(on_device: bool) -> None:
-    """However few functions are seen to be called meanwhile: there may be one for all of them."""
+    """With any number of called functions: one may process all samples."""
     loading = step("data.py(5): __getitem__", calls=2, on_device=on_device, loaded=True)
     assert twice(loading).expected >= 1.75
     assert finding(loading, "batch-too-small") is None

@@ -33,7 +33,7 @@ def scene(*, cast: bool = True) -> Scene:
 
 def test_float32_is_faster_without_16_bit_units() -> None:
     found = sure(step_model_of(scene().timeline(), machine(52e9)), "slow-sixteen-bits")
-    # A fifth of the product is left, and no cast, nor asking for one.
+    # A fifth of the product remains, without casts and their dispatch.
     assert found.saving_ns.expected == pytest.approx((0.8 * 41_300 + 1_000) * US, rel=0.01)
     assert found.saving_ns.low < found.saving_ns.expected < found.saving_ns.high
     assert found.change == 'with torch.autocast("cpu", enabled=False):'

@@ -66,7 +66,7 @@ def test_cpu_workers_take_cores_from_the_step() -> None:
     # One core of two is idle while the step runs: the batch is made there.
     alone = sure(data_on_a_cpu(200, ran=1.0, ours=1.0, cores=2), "waiting-for-data")
     assert alone.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
-    # Short batches beside a step on all cores only change who waits.
+    # Short batches beside a step on all cores only move the waiting.
     crowded = finding(data_on_a_cpu(60, ran=1.0, ours=660 / 360, cores=2), "waiting-for-data")
     assert crowded is not None and crowded.saving_ns.expected == pytest.approx(0, abs=1e3)
     # Nor where others have the cores.

@@ -1,4 +1,4 @@
-"""Which values are weights, told by where operators take them, never by their size."""
+"""Weights are recognised by the position in which operators take them, not by their size."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_addmm_input_is_not_a_weight() -> None:
 
 
 def test_cast_of_weight_counts_as_weight() -> None:
-    """As autocast does it, in inference, for a weight and for the batch alike."""
+    """As autocast does in inference, for a weight and for the batch."""
     timeline = chain(
         ("copy_", (at(2), at(1, dtype="float32")), 2),
         ("copy_", (at(3), at(101, dtype="float32")), 3),
@@ -141,7 +141,7 @@ def test_cast_of_weight_counts_as_weight() -> None:
 
 
 def test_weight_cast_in_every_step_is_recognised() -> None:
-    """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
+    """Casts of 110 us each; in a bfloat16 model only that of the batch."""
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
     mixed = step_model_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))

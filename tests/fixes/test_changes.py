@@ -172,7 +172,7 @@ def test_outermost_module_is_compiled_in_place_once(monkeypatch: pytest.MonkeyPa
 
 
 class Cache:
-    """As those of transformers: whether it is written in place is for it to say."""
+    """As in transformers, whose configuration decides whether it is written in place."""
 
     def __init__(self, *, is_compileable: bool) -> None:
         self.is_compileable = is_compileable

@@ -1,4 +1,4 @@
-"""Settings that are switched off come back exactly as the script last asked for them."""
+"""Settings that are switched off are restored to the script's last choice."""
 
 from __future__ import annotations
 

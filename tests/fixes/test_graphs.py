@@ -41,7 +41,7 @@ def played(function: Any, sample: tuple[Any, ...], **_: Any) -> Any:
         capturing[0] = False
 
     def replay() -> Any:
-        # What was recorded reads the memory it was recorded with, whatever stands in its place.
+        # A recorded graph reads the memory it was recorded with, not its replacement.
         with in_place_of(module, twins):
             return function(*sample)
 

@@ -1,4 +1,4 @@
-"""How memory is pinned, copied and asked for."""
+"""Pinned memory, copies and allocator settings."""
 
 from typing import Any
 

@@ -111,7 +111,7 @@ def test_on_and_off_changes_nothing(fix: Fix, name: str, monkeypatch: pytest.Mon
         switch.on()
         switch.off()
     assert differing(before, state(net, optimizer)) == []
-    # Steps in between are the program's own; how it is set up is as before all the same.
+    # Steps in between are the program's own; its configuration is restored.
     switch.on()
     step(net, optimizer)
     switch.off()

@@ -85,7 +85,7 @@ def test_failed_write_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_roofs_are_found_by_the_name_of_the_device() -> None:
-    """Those of a trace's device that no datasheet lists, and that were measured here."""
+    """Roofs of a trace's device that no datasheet lists and that were measured here."""
     assert cache.find("round 1") is None
     cache.save(round_machine(), DEVICE)
     assert cache.find(round_machine().device) == round_machine()

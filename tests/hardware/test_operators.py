@@ -1,4 +1,4 @@
-"""Operators are timed as they were called, whatever of the call was recorded."""
+"""Operators are benchmarked as recorded, with any part of the call missing."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[Value, ...]] = {
     "aten::mean": (X, (0,)),
     "aten::_softmax": (X, 1, False),
     "aten::native_layer_norm": (X, (16,), tensor(16), tensor(16), 1e-5),
-    # told where to write, as compiled code does, in a buffer for another batch
+    # with an output buffer for another batch, as compiled code has
     "aten::mm": (X, tensor(16, 4), tensor(2, 4)),
     "aten::addmm": (tensor(4), X, tensor(16, 4), 1, 1, tensor(8, 4)),
 }
@@ -100,7 +100,7 @@ def test_expanded_tensor_takes_its_real_memory() -> None:
         ("aten::add", (X, tensor(7, 3), 1)),
         ("aten::no_such_operator", (X,)),
         ("aten::add", (X,) * 9),
-        # They would write past the end of what they are given.
+        # They would write past the end of their arguments.
         ("aten::mkldnn_rnn_layer_backward", (X,) * 23),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a step asks for: counted, not timed."""
+"""Operators, nodes and calls of a step: counted, not timed."""
 
 import pytest
 

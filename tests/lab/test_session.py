@@ -63,7 +63,7 @@ def test_failure_of_one_experiment_does_not_affect_others(machine: Machine) -> N
 def test_a_process_that_dies_is_reported_and_the_rest_continues(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A torch that ends the process when asked for a product of the first experiment."""
+    """A torch that ends the process at the product of the first experiment."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, threading, time\n"
         "def watch():\n"

@@ -1,4 +1,4 @@
-"""Saved diagnoses, and those of before."""
+"""Saved diagnoses, also of older versions."""
 
 import msgspec
 

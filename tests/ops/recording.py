@@ -67,7 +67,7 @@ def read_call(event: dict[str, Any]) -> OpCall:
         if kind in DTYPES:
             arguments.append(_tensor(kind, shape, stride))
         elif kind == "TensorList" and shape and isinstance(shape[0], list):
-            # A list names no dtype of its own: float32 stands for all of them here.
+            # A list has no dtype of its own: float32 is used for all of them here.
             steps = stride or [None] * len(shape)
             arguments.append(
                 tuple(_tensor("float", s, t) for s, t in zip(shape, steps, strict=True))

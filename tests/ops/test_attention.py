@@ -80,7 +80,7 @@ def test_grouped_queries_read_fewer_keys_with_equal_flops() -> None:
     found = cost("_scaled_dot_product_cudnn_attention", q, kv, kv, None, False, 0.0, False)
     assert found.total_flops == 4 * B * H * S * S * D
     assert found.bytes_read == 2 * B * S * D * (H + 2 + 2)
-    assert found.bytes_written == 2 * B * H * S * D  # no row sums asked for
+    assert found.bytes_written == 2 * B * H * S * D  # without row sums
 
 
 def test_backward_is_five_matmuls() -> None:

@@ -26,7 +26,7 @@ def test_sequence_first_backends_agree_with_heads_first(
 
 
 def test_packed_sequences_are_assumed_of_equal_length() -> None:
-    # 8192 tokens of 32 sequences: the least is 32 squares of 256, whatever the longest is.
+    # 8192 tokens of 32 sequences: the least is 32 squares of 256, for any longest one.
     q, offsets = t(8192, H, D, dtype=BF), t(33, dtype="int32")
     found = cost("_flash_attention_forward", q, q, q, offsets, offsets, 4096, 4096, 0.0, False)
     assert found.total_flops == 2 * 2 * 32 * H * 256 * 256 * D

@@ -46,7 +46,7 @@ def test_a_transposed_view_of_a_whole_storage_is_the_same_memory() -> None:
 
 
 def test_two_halves_of_a_tensor_count_separately() -> None:
-    # a, b = x.chunk(2): one storage, one layout, another offset that nobody records.
+    # a, b = x.chunk(2): one storage, one layout, another offset, which is not recorded.
     half = functools.partial(t, 500, 100, strides=(100, 1), storage=7, storage_bytes=400_000)
     a, b = half(identity=0), half(identity=1)
     assert read(a, b) == (2 * 200_000, True)

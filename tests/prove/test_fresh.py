@@ -1,4 +1,4 @@
-"""What the processes of the final check come to, on made-up processes."""
+"""Results of the final check, on simulated processes."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -86,7 +86,7 @@ def test_first_use_is_stopped_when_no_time_is_left_to_measure(tmp_path: Path) ->
     assert 100 <= run.kill_at() < 106
     run.evidence.preparing = True
     assert 60 <= run.kill_at() < 66
-    # A script that has not come to its steps is not waited for.
+    # A script that has not reached its steps is not waited for.
     run.evidence = Evidence()
     assert run.kill_at() == 100
 
@@ -110,10 +110,10 @@ def _process(
 @pytest.mark.parametrize(
     ("failures", "blamed"),
     [
-        # The script fails at its 12th step, whatever is on.
+        # The script fails at its 12th step with any variant.
         ([("a/x", 12, "bad"), ("b/y", 12, "bad")], []),
         ([("a/x", 12, "bad"), ("", 12, "bad")], []),
-        # Two fixes fail at what is theirs, then the script as it is.
+        # Two fixes fail by themselves, then the unchanged script.
         ([("a/x", 12, "no bfloat16"), ("b/y", 20, "no bfloat16"), ("", 9, "bad")], ["a/x", "b/y"]),
     ],
 )

@@ -78,7 +78,7 @@ def test_wrong_numbers_are_rejected_and_unverified_results_need_consent() -> Non
 def test_a_fix_is_not_ruled_out_because_the_host_became_slower() -> None:
     quick = candidate("quick", without_finding=True)
     slow = candidate("slow", without_finding=True)
-    # The first steps of the program as it is take 0.1 s each, all later ones four times as long.
+    # The first steps of the unchanged program take 0.1 s each, all later ones four times as long.
     program = Simulated({"quick": 1.5, "slow": 0.3}, pace=lambda s: 1.0 if s < 0.29 else 4.0)
     evidence = program.search([quick, slow])
     assert evidence.chosen == (quick.key,)
@@ -103,7 +103,7 @@ def test_no_round_starts_that_cannot_end_in_time() -> None:
     names = [f"fix{i}" for i in range(6)]
     program = Simulated({}, step_s=1.0, block_sd=0.05)
     program.search([candidate(name) for name in names], budget_s=60.0)
-    # Blocks differ by 5% from what they were expected to take.
+    # Blocks differ by 5% from their expected time.
     assert program.clock <= 1.05 * 60.0
 
 

@@ -1,4 +1,4 @@
-"""Who waits is told on stderr where a person reads it, and nowhere else."""
+"""Progress is shown on stderr where a person reads it, and nowhere else."""
 
 import os
 import subprocess

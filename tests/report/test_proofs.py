@@ -73,7 +73,7 @@ def test_kept_combination_is_listed_before_single_fixes() -> None:
         outcome=Outcome.KEPT,
     )
     assert best_of([BOTH, FUSED, together]) is together
-    # The last is what it came to, though one before it looked faster in fewer runs.
+    # The last is the result, though an earlier one looked faster in fewer runs.
     lucky = proof("autocast + tf32", "float32-products", speedup=1.9, outcome=Outcome.KEPT)
     assert best_of([BOTH, FUSED, lucky, together]) is together
     # One fix is not more for mending more faults.

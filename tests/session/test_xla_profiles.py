@@ -42,7 +42,7 @@ def test_own_xla_profiles_are_diagnosed(name: str) -> None:
     ("name", "busy_ms", "matrix_flops"),
     [
         # Matrix products by hand: of an LSTM's six (two forward, four backward) XLA leaves out the
-        # gradient of its input, which nobody uses: 5/6 of 80.5e9.
+        # gradient of its input, which is unused: 5/6 of 80.5e9.
         ("gpt", 11.64, 3.485e12),
         ("gpt_f32", 21.75, 3.485e12),
         ("gpt_nocmdbuf", 11.63, 3.485e12),

@@ -223,7 +223,7 @@ def test_operator_classes_show_shares_of_time_and_flops() -> None:
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_collective_has_no_memory_roofline_minimum(on_device: bool) -> None:
-    """Nobody measured the network: what of 0.9 ms is too much is not known."""
+    """Without a measured network, the excess of 0.9 ms is unknown."""
     scene = Scene(end=1000)
     call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
     if on_device:

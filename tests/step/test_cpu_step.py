@@ -38,7 +38,7 @@ def test_disturbed_clean_steps_scale_the_profiled_step() -> None:
     # 100 us without an operator, and 8 to ask for one.
     assert overhead(1000) == pytest.approx(0.108, rel=0.001)
     assert overhead(1200) == pytest.approx(0.108, rel=0.001)
-    # Of twice the time nobody knows what it was.
+    # The cause of the doubled time is unknown.
     assert overhead(2000) == pytest.approx(1 - 0.5 * 1.25 * 0.892, rel=0.001)
 
 
@@ -158,7 +158,7 @@ def test_entry_of_compiled_code_is_overhead() -> None:
 
 
 def test_collective_is_network_time_and_counted_once() -> None:
-    """The thread that asked for it waits while gloo's own thread does it."""
+    """The calling thread waits while gloo's thread works."""
     scene = Scene(end=100)
     call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
     scene.on_host(10, 60, call=call)
@@ -167,7 +167,7 @@ def test_collective_is_network_time_and_counted_once() -> None:
     attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
     account = attribution.account
     overhead = MACHINE.overheads.eager_op_ns or 0.0
-    # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
+    # 42 us of the first, and a fifth of the other's, which no thread waits for any more.
     assert account.bandwidth.parts["network"] == pytest.approx((50 * US - overhead) * 1.2)
     assert account.bandwidth.parts["device_memory"] == 0
     # A message is what is reduced, however often it goes in and out.

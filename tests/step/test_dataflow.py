@@ -1,4 +1,4 @@
-"""Who makes what for whom, and what fusing it would save: the arithmetic by hand."""
+"""Producers and consumers of values, and the saving of fusing them: the arithmetic by hand."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def test_matmul_with_out_argument_produces_it() -> None:
     assert flow.makers[added] == {copied}
     assert flow.makers[multiplied] == {added}
     assert len(flow.makes[multiplied]) == 1
-    # It is not read: what was there before is nobody's.
+    # It is not read: its earlier content is unused.
     assert [value is None for value in flow.given[multiplied]] == [False, False, True]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_fused_chain_of_k_operators_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
-    """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""
+    """k operators move 2k tensors; fused, one is read. The last result is not read here."""
     steps = [("cos", (at(index + 1),), index + 2) for index in range(count)]
     reader = ("mm", (at(count + 1, shape=(8192, 8192)), at(99, shape=(8192, 8192))), 100)
     step_model = step_model_of(chain(*steps, reader))
@@ -135,7 +135,7 @@ def test_fusion_on_a_cpu_saves_traffic_but_not_arithmetic() -> None:
     step_model = step_model_of(chain(*steps, each_us=508.0, on_device=False))
     detection = unfused_operators.detect(step_model)
     assert detection is not None
-    # Of 500 us each, 8 of them asking for it aside, 107.4 are two tensors at 5 TB/s.
+    # Of 500 us each, without 8 us of dispatch, 107.4 are two tensors at 5 TB/s.
     kernels_us = 4 * (500 - 2 * BYTES / 5e6)
     assert sum(detection.expected.op_ns.values()) == pytest.approx(kernels_us * 1e3, rel=0.001)
     assert sum(detection.low.op_ns.values()) == pytest.approx(4 * 500e3)
@@ -154,7 +154,7 @@ def test_chain_interrupted_by_a_matmul_is_not_fused() -> None:
     flow = step_model.flow
     assert flow is not None
     fused = [c.op_records for c in chains_of(step_model, flow) if len(c.op_records) > 1]
-    # The first cos and the add share a value, but the product lies between them.
+    # The first cos and the add share a value, but the product is between them.
     assert fused == [[flow.order[2], flow.order[3]]]
 
 

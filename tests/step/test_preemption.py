@@ -85,7 +85,7 @@ def test_an_operator_of_its_own_shape_is_compared_with_larger_ones() -> None:
 
 
 def test_interrupted_python_gets_the_time_of_other_calls() -> None:
-    """What its operators take stays theirs; samples and phases after it move forward with it."""
+    """Its operators keep their times; later samples and phases move forward."""
     scene = Scene(end=4100)
     for at in range(5):
         start = 20.0 * at + (4000 if at > 2 else 0)

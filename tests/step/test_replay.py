@@ -206,7 +206,7 @@ def test_cpu_wait_shrinks_with_removed_work() -> None:
     )
     shorter = Edit(op_ns={0: work.ns - 120 * US})
     assert step_model.saving(shorter) == pytest.approx(200 * US)
-    # Waiting for a core is no property of the step: the speed-up is that of the other 600 us.
+    # Waiting for a core is not a property of the step: the speed-up is that of the other 600 us.
     assert find_verdict(step_model).verdict.if_free["overhead"] == pytest.approx(600 * US / work.ns)
     # What its own processes have of the cores they have anyway.
     workers = HostCounters(wall_ns=1e9, main=ThreadTime(ran_ns=6e8, delayed_ns=4e8), workers_ns=1e9)
@@ -326,7 +326,7 @@ def test_long_sync_on_another_thread_does_not_block_launches() -> None:
 
 
 def test_sync_of_the_launching_thread_blocks_the_step() -> None:
-    """Backward runs on a thread of its own, and what starts it stands still meanwhile."""
+    """Backward runs on its own thread, and its caller waits."""
     scene = Scene(end=260)
     for at, thread in enumerate((1, 1, 1, 2, 1)):
         begins = (0, 20, 40, 60, 200)[at]
@@ -345,7 +345,7 @@ def test_sync_waits_for_its_observed_kernel() -> None:
     scene.on_device(205, 237, DeviceKind.COPY_D2H, "Memcpy DtoH", stream=8, launch=copy)
     script = build_launch_sequence(scene.timeline(), gap_ns=0.0)
     assert script.wait.sum() == 1
-    # 10 kernels of 100 us, behind which nobody stands: not 1010 us and the host's 240 besides.
+    # 10 kernels of 100 us without launches behind them: not 1010 us and the host's 240 in addition.
     assert replay(script) == pytest.approx(1000 * US, rel=0.02)
     assert issue_ns(script) == pytest.approx(240 * US, rel=0.02)
 

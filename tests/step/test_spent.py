@@ -126,7 +126,7 @@ def test_sampled_function_has_its_sampled_line() -> None:
     )
     timeline = msgspec.structs.replace(timeline, samples=samples)
     attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
-    # Each answer stands for what is nearer to it: up to 20 us, and from there to the call.
+    # Each sample counts for the time nearest to it: up to 20 us, and from there to the call.
     assert overhead(attribution) == {
         "2": {"python": 20.0},
         "3": {"python": 40.0},
@@ -135,7 +135,7 @@ def test_sampled_function_has_its_sampled_line() -> None:
 
 
 def test_short_function_uses_samples_of_other_calls() -> None:
-    """Four calls of 20 us, of which one was asked, in line 7; 5 us of a call that nobody asked."""
+    """Four calls of 20 us, of which one was sampled in line 7; 5 us of a call without samples."""
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     for begins in (0, 20, 40, 60):

@@ -18,7 +18,7 @@ class _Clock:
 
 
 class _Array:
-    """Ready at a time of the clock; one who waits for it may be woken later."""
+    """An array that is ready at a time of the clock; a waiting host may wake later."""
 
     def __init__(self, clock: _Clock, ready_ns: int, late_ns: int = 0) -> None:
         self._clock, self._ready_ns, self._late_ns = clock, ready_ns, late_ns

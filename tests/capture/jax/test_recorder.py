@@ -1,4 +1,4 @@
-"""What a recorder tells the account of the run."""
+"""The recorder's events for the account of the run."""
 
 from __future__ import annotations
 

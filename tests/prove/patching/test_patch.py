@@ -1,4 +1,4 @@
-"""Fixes written into sources: each case is a source with marks, and what it is to become."""
+"""Fixes written into sources: each case is a marked source and its expected result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def patched(folder: Path, source: bytes, name: str = "train.py") -> SourcePatch:
 
 
 def applied(folder: Path, patch: SourcePatch, name: str = "train.py") -> bytes:
-    """What `git apply` makes of the source."""
+    """The source after `git apply`."""
     subprocess.run(
         ["git", "apply", "--whitespace=nowarn", "-"],
         input=patch.text(),
