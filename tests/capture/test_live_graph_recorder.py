@@ -105,7 +105,7 @@ def test_operators_and_their_backward_have_source_lines(notes: GraphRecorder) ->
     recording = captured(notes, work)
     first = work.__code__.co_firstlineno
     line = {operator.name: operator.source for operator in recording.operators}
-    here = "capture/test_live_graph_notes.py"
+    here = "capture/test_live_graph_recorder.py"
     assert line["aten::addmm"] == f"{here}:{first + 1}"
     assert line["aten::exp"] == f"{here}:{first + 2}"
     # The one multiplication is the exponential's backward, the one plain product the layer's.
@@ -300,7 +300,7 @@ def test_replayed_graph_is_diagnosed_by_captured_operators(tmp_path: Path) -> No
     # The number that is added counts as a tensor of one double.
     assert rows["aten::add"].bytes == 2 * 4 * 64 * 32 + 8
     where = rows["aten::mm"].where
-    assert where is not None and where.startswith("capture/test_live_graph_notes.py:"), where
+    assert where is not None and where.startswith("capture/test_live_graph_recorder.py:"), where
     assert rows["aten::mm"].where == rows["aten::add"].where
     assert diagnosis.account.unknown.ns == pytest.approx(100e3)
 
