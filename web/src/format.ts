@@ -79,7 +79,7 @@ export function counted(number: number, what: string): string {
 
 const LARGEST_PRINTED = 100;
 
-/** A gain as a factor; past what can be believed it is said as a bound. */
+/** A gain as a factor; implausible ones are shown as a bound. */
 export function times(factor: number): string {
   return factor > LARGEST_PRINTED ? `over ${LARGEST_PRINTED}x` : `${factor.toFixed(2)}x`;
 }

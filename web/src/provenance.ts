@@ -15,7 +15,7 @@ export function provenance(diagnosis: Diagnosis): HTMLElement | null {
     "How it is known",
     null,
     h("dl", { class: "facts" }, facts.flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)])),
-    causes.length > 0 && h("h3", {}, "Idle, and after what"),
+    causes.length > 0 && h("h3", {}, "Idle time by cause"),
     causes.length > 0 && h("dl", { class: "facts" }, causes.flatMap((row) => [
       h("dt", {}, time(row.ns)),
       h("dd", {}, `${CAUSES[row.cause] ?? row.cause}: ${row.name}`, row.where ? ` at ${lastPart(row.where)}` : ""),
@@ -39,15 +39,15 @@ function observed({ step }: Diagnosis): [string, string][] {
   return facts;
 }
 
-/** What is faster than light, and what nothing costs: said, not hidden. */
+/** Operators above their roof, and time without a known cost. */
 function doubted({ ops, account, step }: Diagnosis): [string, string][] {
   const facts: [string, string][] = [];
   const suspects = ops.filter((op) => op.roof_suspect);
   if (suspects.length) {
     const ns = suspects.reduce((sum, op) => sum + op.ns, 0);
-    facts.push(["faster than light", `${suspects.length} operators (${time(ns)}, marked ?) are past their roof: a formula or a roof is wrong`]);
+    facts.push(["above their roof", `${counted(suspects.length, "operator")} (${time(ns)}, marked ?): a cost formula or a roof is wrong`]);
   }
-  if (account.unknown.ns > 0.001 * step.wall_ns) facts.push(["unknown", `${time(account.unknown.ns)} of the step: no formula says what its operators must cost`]);
+  if (account.unknown.ns > 0.001 * step.wall_ns) facts.push(["unknown", `${time(account.unknown.ns)} of the step: no cost formula for its operators`]);
   return facts;
 }
 

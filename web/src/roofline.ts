@@ -142,7 +142,7 @@ export function roofline(diagnosis: Diagnosis): RooflineView | null {
       h("button", { type: "button", class: "small", "aria-label": "zoom out", onclick: () => scale(1 / 0.6) }, "−"),
       h("button", { type: "button", class: "small", onclick: reset }, "all"),
     ),
-    h("p", { class: "muted" }, "One dot per operator, line and shapes; area is time. On a roof, nothing can be faster; below one, kernels are slower than the machine allows. Ctrl and wheel zoom, dragging moves, a click picks an operator out."),
+    h("p", { class: "muted" }, "One dot per operator, line and shapes; area is time. An operator on a roof runs as fast as the device can; one below it is slower. Ctrl and wheel zoom, dragging moves, a click selects an operator."),
     h("div", { class: "legend" }, [...new Set(list.map((dot) => dot.op.bound))].map((bound) => h("span", {}, swatch(bound), BOUNDS[bound] ?? bound))),
     canvas,
     h("div", { class: "legend roofs" }, h("span", {}, "roofs, solid as measured, dashed as on the datasheet:"), chips),
@@ -166,7 +166,7 @@ function undrawn(diagnosis: Diagnosis, list: Dot[]): HTMLElement | null {
   const left = diagnosis.ops.filter((op) => !drawn.has(op) && op.ns > 0);
   if (!left.length) return null;
   const ns = left.reduce((sum, op) => sum + op.ns, 0);
-  return h("p", { class: "muted" }, `Not drawn: ${left.length} operators (${time(ns)}) of which nothing says what they must cost.`);
+  return h("p", { class: "muted" }, `Not drawn: ${left.length} operators (${time(ns)}) without a cost formula.`);
 }
 
 function roofWords(roof: Roof): string {
@@ -300,7 +300,7 @@ function dotFacts({ op, x, y, strip }: Dot): HTMLElement {
     ["intensity", strip ? null : `${count(Number(x.toPrecision(3)))} FLOP/byte`],
     ["achieved", strip ? rate(y, "B/s") : rate(y, "FLOP/s")],
     ["moved", size(op.bytes)],
-    ["of its roof", op.roof_fraction === null ? null : `${op.upper_bound ? "under " : ""}${share(op.roof_fraction)}${op.roof_suspect ? " (faster than light?)" : ""}`],
+    ["of its roof", op.roof_fraction === null ? null : `${op.upper_bound ? "under " : ""}${share(op.roof_fraction)}${op.roof_suspect ? " (above its roof)" : ""}`],
     ["roofline minimum", op.floor_ns === null ? null : time(op.floor_ns)],
     ["above the minimum", op.excess_ns === null ? null : time(op.excess_ns)],
   ]);
