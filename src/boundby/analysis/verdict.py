@@ -39,7 +39,7 @@ class VerdictResult:
 
 def find_verdict(step_model: StepModel) -> VerdictResult:
     """The verdict from simulations of the step: unchanged, and with each group at zero."""
-    # Waiting for a core is not a property of the step: speed-ups are those of the step without it.
+    # Waiting for a core is not a property of the step: speed-ups are computed without it.
     share = step_model.account.overhead.parts.get(CPU_WAIT, 0.0) / max(step_model.wall_ns, 1.0)
     lost = min(share, _MOST_LOST) * step_model.base_ns
     gains = {}

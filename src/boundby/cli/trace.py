@@ -23,7 +23,7 @@ def parse_time(text: str) -> float:
 
 
 def _silent(what: str, share: float) -> None:
-    """Progress that nobody sees."""
+    """Progress that is not shown."""
 
 
 @click.command(name="trace")

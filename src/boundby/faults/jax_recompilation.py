@@ -76,7 +76,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _change(again: Sequence[JaxCompilation]) -> str:
-    """What to do about the commonest reason."""
+    """The change for the most frequent reason."""
     if any(one.is_new for one in again):
         return _ONCE
     changes = _commonest(again)

@@ -1,7 +1,7 @@
 """Findings about the same time.
 
-Two faults may have the same fix. And a general fault sees time at a line of which a specific one
-knows what it is: where both name a line, the time is the specific one's.
+Two faults may have the same fix. A general fault may name a line whose cause a specific fault
+knows: the time at that line then belongs to the specific one.
 """
 
 from __future__ import annotations

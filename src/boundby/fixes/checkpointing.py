@@ -38,7 +38,7 @@ def _checkpoint(
 
 
 def _repeated(module: Any) -> list[Any]:
-    """The children of the first list of blocks that are alike."""
+    """The children of the first list of equal blocks."""
     import torch
 
     for part in module.modules():

@@ -17,7 +17,7 @@ from boundby.fixes.log import note
 
 @contextlib.contextmanager
 def no_anomaly_detection() -> Iterator[None]:
-    """The mode stays off whatever switches it on, also a context manager in the step."""
+    """The mode stays off, also where the step switches it on by a context manager."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         wanted = [(torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())]

@@ -16,7 +16,7 @@ from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """The precision of `torch.set_float32_matmul_precision`, whatever the script sets."""
+    """The precision of `torch.set_float32_matmul_precision`, regardless of what the script sets."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision

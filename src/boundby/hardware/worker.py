@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _measured(device: Device, *, quick: bool, progress: Callable[[str, float], None]) -> Machine:
-    """The roofs, with the load of the machine meanwhile."""
+    """The roofs, with the load of the machine during the measurement."""
     meter = LoadMeter()
     machine = measure(device, quick=quick, progress=progress)
     share = meter.wait_share()

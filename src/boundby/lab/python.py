@@ -1,4 +1,4 @@
-"""One addition: where its time is spent, and what the device could have computed meanwhile.
+"""One addition: where its time is spent, and what the device could have computed in that time.
 
 The claim
     One addition in Python takes tens of nanoseconds, one in torch microseconds; nearly all of it is

@@ -73,7 +73,7 @@ class DeviceStep(StepModel):
 
     def evaluate(self, edit: Edit) -> float:
         edited, saved = self._edited(edit), self._saved_ns + edit.saved_ns
-        # Whatever else is saved, each stream executes its kernels one after the other.
+        # Each stream executes its kernels one after the other, in any edit.
         busy = np.bincount(edited.stream, edited.device_ns).max(initial=1.0) if saved else 1.0
         return float(max(busy, replay(edited) - saved))
 

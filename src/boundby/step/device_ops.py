@@ -118,7 +118,7 @@ def device_work(
         elif call < 0:
             _cost_event(work, timeline, machine, event)
         if call >= 0 and (called := calls[call].hlo) is not None and called.calls_python:
-            # The program waits for the host, whatever the arguments are.
+            # The program waits for the host, with any arguments.
             work.bound, work.floor_ns = "python", None
         op_records.append(work)
     return op_records, member

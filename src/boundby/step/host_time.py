@@ -75,7 +75,7 @@ class LineTimes(NamedTuple):
 
 
 def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> LineTimes:
-    """The device's idle time by the line at which the host was meanwhile.
+    """The device's idle time by the line of the host at that time.
 
     Time from a launch until the kernel starts is at the launch's line. A sync keeps the host from
     running ahead by at most its own duration: that much of the following idle time is at its line,

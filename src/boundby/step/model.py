@@ -241,7 +241,7 @@ class StepModel(StepView):
     def apply(self, edit: Edit) -> Self:
         """The step after the edit, to which further edits can be made.
 
-        `base_ns` stays that of this step: savings are cumulative.
+        `base_ns` stays unchanged: savings are cumulative.
         """
         edited = copy.copy(self)
         edited.op_records = list(self.op_records)

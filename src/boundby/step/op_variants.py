@@ -76,7 +76,7 @@ def is_loose(record: OpRecord) -> bool:
 
 
 def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
-    """The benchmark of a call with altered tensors, whatever their addresses.
+    """The benchmark of a call with altered tensors, at any addresses.
 
     The precision setting applies to float32 alone: for other dtypes it is left out, so that equal
     calls are one.

@@ -125,7 +125,7 @@ def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
     """The relative cost of each event."""
     is_call = np.isin(timeline.host.kind, _CALLS)
     call = np.where(python_code(timeline), call_cost.function_ns, call_cost.builtin_ns)
-    # If the cost of calls could not be measured, that of operators still could.
+    # The cost of operators may be known where that of calls is not.
     operator = PROFILED_OPERATOR_FUNCTIONS.value * (call_cost.function_ns or _USUAL.function_ns)
     return np.where(is_call, call, operator)
 

@@ -147,7 +147,7 @@ def _look_first_in(folder: str) -> None:
 
 
 def _exit_code(ended: SystemExit) -> int:
-    """What Python makes of sys.exit's argument."""
+    """The exit code that Python derives from the argument of sys.exit."""
     if ended.code is None:
         return 0
     if isinstance(ended.code, int):

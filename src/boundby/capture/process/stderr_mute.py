@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def muted_stderr() -> Iterator[None]:
-    """Discard what is written to stderr meanwhile, also by C++."""
+    """Discard what is written to stderr in this block, also by C++."""
     with contextlib.ExitStack() as restored:
         # Without a stderr, or with no file descriptor left, nothing is suppressed.
         with contextlib.suppress(OSError):

@@ -119,7 +119,7 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
     first = np.searchsorted(action, np.arange(len(rows) + 1))
     inline = _inline(timeline)
     if inline.any():
-        # A CPU runs small programs inside their call: the host does nothing else meanwhile.
+        # A CPU runs small programs inside their call: the host does nothing else during it.
         runs = Coverage(device.start_ns[inline], device.duration_ns[inline])
         host_ns = host_ns - runs.between(edges[:-1], edges[1:])
         held = np.unique(position[device.launch[inline]])

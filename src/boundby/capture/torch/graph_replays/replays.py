@@ -98,7 +98,7 @@ def _recording_of_each(
 def _launches(timeline: Timeline) -> tuple[list[int], Rows]:
     """The host rows that launched a graph, in order of time; and for each device row its own.
 
-    A driver's call inside the runtime's is the same launch, whichever of them a kernel names.
+    A driver's call inside the runtime's is the same launch: a kernel may name either.
     """
     host, device = timeline.host, timeline.device
     is_launch = np.array([_LAUNCH in name for name in timeline.names] or [False])[host.name]
