@@ -1,9 +1,7 @@
 """Host time of a compiled step: launches of generated kernels, library calls, function entry.
 
-Measured on the host of an H200, in three models that train: a generated kernel took 22 to 27 us
-with buffers, arguments and what is saved for backward; in a small compiled training function 23 to
-26 us, in one without gradients 14 us. Time between eager operators, views and autograd nodes is
-gone.
+A launch of a generated kernel includes buffers, arguments and what is saved for backward. Time
+between eager operators, views and autograd nodes is gone.
 """
 
 from __future__ import annotations
@@ -15,6 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.generated_code import (
+    BACKWARD_PARAMETER_LAUNCHES,
+    ENTRY_LAUNCHES,
+    FORWARD_PARAMETER_LAUNCHES,
+)
 from boundby.model.assumptions.host import COMPILED_LAUNCH_FACTOR
 from boundby.step.fusion_groups import is_fusible
 from boundby.step.graph_break_regions import graph_break_rows
@@ -22,11 +25,12 @@ from boundby.step.model import StepView
 from boundby.step.user_python import kept
 
 Floats = npt.NDArray[np.float64]
-# Entering a compiled forward and its backward takes the host as long as this many launches, plus
-# this many for each parameter: guards, saved tensors, returned gradients. Measured with 2 to 64
-# parameters on a CPU, in units of an eager backward's launches. Each graph break adds one function
-# to enter.
-_ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
+# Entering a compiled function costs launches, and more for each parameter. Each graph break adds a
+# function.
+_PARAMETER_LAUNCHES = {
+    Phase.FORWARD: FORWARD_PARAMETER_LAUNCHES.value,
+    Phase.BACKWARD: BACKWARD_PARAMETER_LAUNCHES.value,
+}
 _HANDED_OVER = "AccumulateGrad"
 
 
@@ -77,9 +81,9 @@ def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Float
             host[action] = operators.own_ns[action] if called[action] else launched
             waiting = 0.0
     count = _parameters(step)
-    for phase, (memoised, each) in _ENTRY_LAUNCHES.items():
+    for phase, each in _PARAMETER_LAUNCHES.items():
         first = np.flatnonzero(compiled & (launches.phase == phase))[:1]
-        entries = (1 + left.calls) * memoised + each * count
+        entries = (1 + left.calls) * ENTRY_LAUNCHES.value + each * count
         host[first] += entries * (_eager_launch_ns(step) or launch_ns)
     return host + stays
 

@@ -1,26 +1,28 @@
-"""The time that generated code takes for functions that cost more than a multiplication or two.
+"""The arithmetic of generated code for functions that cost more than a multiplication or two.
 
-Measured in compiled float32 kernels on an H200 (torch 2.11), by the time that each additional
-function in a row adds, in FLOPs of its vector units. Two passes over a tensor in bfloat16 take
-about as long as one GELU of it.
+Two passes over a tensor in bfloat16 take about as long as one GELU of it.
 """
 
 from __future__ import annotations
 
 from boundby.model import OpCall
+from boundby.model.assumptions import generated_code
 from boundby.step.op_record import OpRecord
 
 _FLOPS = {
-    "gelu": 72.0,
-    "gelu_backward": 106.0,
-    "silu": 39.0,
-    "silu_backward": 48.0,
-    "sigmoid": 32.0,
-    "tanh": 26.0,
-    "exp": 19.0,
+    "gelu": generated_code.GELU_FLOPS.value,
+    "gelu_backward": generated_code.GELU_BACKWARD_FLOPS.value,
+    "silu": generated_code.SILU_FLOPS.value,
+    "silu_backward": generated_code.SILU_BACKWARD_FLOPS.value,
+    "sigmoid": generated_code.SIGMOID_FLOPS.value,
+    "tanh": generated_code.TANH_FLOPS.value,
+    "exp": generated_code.EXP_FLOPS.value,
 }
 # As an approximation, with tanh instead of erf.
-_FLOPS_BY_TANGENT = {"gelu": 47.0, "gelu_backward": 75.0}
+_FLOPS_WITH_TANH = {
+    "gelu": generated_code.TANH_GELU_FLOPS.value,
+    "gelu_backward": generated_code.TANH_GELU_BACKWARD_FLOPS.value,
+}
 
 
 def function_flops(work: OpRecord, call: OpCall | None) -> float:
@@ -30,5 +32,5 @@ def function_flops(work: OpRecord, call: OpCall | None) -> float:
         return 0.0
     each = _FLOPS[name]
     if "tanh" in call.args:
-        each = _FLOPS_BY_TANGENT.get(name, each)
+        each = _FLOPS_WITH_TANH.get(name, each)
     return each * max(tensor.elements for tensor in call.tensors)

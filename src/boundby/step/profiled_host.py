@@ -24,6 +24,7 @@ from boundby.model.assumptions.host import (
     LAUNCH_NS,
     PROFILED_OPERATOR_NS,
     PROFILED_PYTHON_NS,
+    PROFILER_COST_FACTOR,
     SPARSE_EVENTS_NS,
     UNEXPLAINED_SHARE,
 )
@@ -32,9 +33,8 @@ from boundby.step.simulator import LaunchSequence
 
 Floats = npt.NDArray[np.float64]
 
-# Assumed: the costs vary by these factors between machines, versions and what is recorded. The step
-# is shortest if the profiler cost most.
-_SCENARIOS = ((2.5, LAUNCH_NS.low), (1.0, LAUNCH_NS.value), (0.25, LAUNCH_NS.high))
+# The step is shortest if the profiler cost most.
+_SCENARIOS = tuple(zip(PROFILER_COST_FACTOR.high_to_low, LAUNCH_NS.low_to_high, strict=True))
 # Compiler-generated code and its launcher only launch kernels; under a profiler they also describe
 # each launch to it.
 _GENERATED = re.compile(

@@ -335,3 +335,11 @@ PAGE_SHARE = Assumption(
     meaning="Most of an operator's time that clearing its memory may be.",
     source="Assumed.",
 )
+PROFILER_COST_FACTOR = Assumption(
+    value=1.0,
+    low=0.25,
+    high=2.5,
+    unit="times",
+    meaning="Cost of the profiler for an event relative to the usual cost.",
+    source="Assumed.",
+)

@@ -1,1 +1,0 @@
-"""Running scripts and callables under watch."""
