@@ -39,6 +39,8 @@ class Compilations:
     ) -> None:
         self.seen: list[Compilation] = []
         self.spent_ns = 0.0  # tracing, lowering and compiling
+        # Intervals of `spent_ns`, one after the other, each with its begin.
+        self._spent: list[tuple[float, float]] = []
         self._hooks = hooks
         self._signatures = Signatures(jax)
         self._step = step
@@ -48,9 +50,17 @@ class Compilations:
 
     def _on_event(self, event: str, seconds: float, function: str) -> None:
         if event in _TRACING:
-            self.spent_ns += seconds * 1e9
+            self._add(seconds * 1e9)
         if event == _BACKEND:
             self._guard.do(self._compiled, function, seconds * 1e9)
+
+    def _add(self, ns: float) -> None:
+        """Add an interval that ends now; those inside it are counted with it."""
+        began = time.perf_counter_ns() - ns
+        while self._spent and self._spent[-1][0] >= began:
+            self.spent_ns -= self._spent.pop()[1]
+        self._spent.append((began, ns))
+        self.spent_ns += ns
 
     def _compiled(self, function: str, ns: float) -> None:
         call, why = self._hooks.call, None

@@ -116,6 +116,7 @@ class JaxRecorder:
             jax, self._step_ended, self.windows.start_over, by_marks=by_marks
         )
         self._compilations = Compilations(jax, hooks, lambda: self.windows.steps, guard)
+        self._run.add_compiler(lambda: self._compilations.spent_ns)
         self._on_first_step = on_first_step
         self._kinds: dict[str, StepKind] = {}
         self._compile_ns = 0.0

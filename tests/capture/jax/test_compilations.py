@@ -1,0 +1,65 @@
+"""The compile time of a script: what jax reports, nested reports counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boundby.capture.jax import compilations
+from boundby.capture.jax.compilations import Compilations
+from boundby.capture.jax.hooks import JaxHooks
+from boundby.capture.jax.recorder import JaxRecorder
+from boundby.capture.process.plan import Plan
+from boundby.capture.process.run_clock import RunClock
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+TRACE = "/jax/core/compile/jaxpr_trace_duration"
+BACKEND = "/jax/core/compile/backend_compile_duration"
+
+
+def test_time_inside_another_report_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr("time.perf_counter_ns", lambda: now)
+    found: list[Any] = []
+    monkeypatch.setattr(
+        compilations.compat, "on_compile", lambda _, told: found.append(told) or (lambda: None)
+    )
+    seen = Compilations(jax, JaxHooks(), lambda: 0)
+    for at_s, event, seconds in (
+        (3, TRACE, 1.0),  # an inner function, traced inside the outer one
+        (5, TRACE, 4.0),
+        (9, BACKEND, 4.0),
+    ):
+        now = at_s * 10**9
+        found[0](event, seconds, "step")
+    assert seen.spent_ns == pytest.approx(8e9)
+    assert [one.ns for one in seen.seen] == [4e9]
+
+
+def test_the_runs_account_has_the_compile_time(tmp_path: Path) -> None:
+    run, hooks = RunClock(), JaxHooks()
+    hooks.install(jax)
+    try:
+        step = jax.jit(lambda state, x: (state + x, x.sum()))
+        hooks.watcher = recorder = JaxRecorder(
+            jax,
+            plan=Plan(warmup=4, clean=4, issue=0, profiled=0),
+            by_marks=False,
+            folder=tmp_path,
+            on_done=lambda: None,
+            hooks=hooks,
+            run=run,
+        )
+        state, x = jnp.zeros(4), jnp.ones(4)
+        for _ in range(12):
+            state, _loss = step(state, x)
+        recorder.capture()
+    finally:
+        hooks.remove()
+    parts = run.parts(recorder.windows.main_kind, is_cut=False)
+    compiled = {part.name: part.ns for part in parts.parts}["compile"]
+    assert 0 < compiled <= parts.wall_ns
