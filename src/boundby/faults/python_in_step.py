@@ -92,5 +92,6 @@ FAULT = Fault(
         "recompilation",
         "host-metrics",
         "main-process-data",
+        "jax-wrapped-step",
     ),
 )

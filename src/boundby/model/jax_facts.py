@@ -30,13 +30,15 @@ class JaxCompilation(Record, frozen=True, kw_only=True):
 
 class JaxFunction(Record, frozen=True, kw_only=True):
     """A function that the script compiles. `made` is how often it was handed to `jax.jit`,
-    `variants` for how many kinds of arguments it was compiled."""
+    `variants` for how many kinds of arguments it was compiled. `library`: the package whose own
+    function, around the script's, was handed to it ("flax" for `nnx.jit`)."""
 
     name: str
     source: str | None = None  # "train.py:42"
     made: int = 1
     variants: int | None = None
     traced_gradient: bool = False
+    library: str | None = None
 
 
 class JaxHostArray(Record, frozen=True, kw_only=True):

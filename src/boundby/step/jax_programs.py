@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ def eager_calls(step: StepView) -> EagerCalls:
 def _spent(step: StepView, rows: Ints, own: Ints) -> float:
     """Host time of calls and of the lines that make them, if known, as in a clean step. The time of
     the script's compiled functions at such a line is left out."""
-    host, timeline = step.timeline.host, step.timeline
+    host = step.timeline.host
     python = nearest(host.parent, host.kind == HostKind.PYTHON)
     lines = np.unique(python[rows][python[rows] >= 0])
     spent = float(host.duration_ns[rows[python[rows] < 0]].sum())
@@ -59,20 +60,31 @@ def _spent(step: StepView, rows: Ints, own: Ints) -> float:
     theirs = own[np.isin(python[own], lines)]
     outer = ~np.isin(host.parent[theirs], theirs)
     spent -= float(host.duration_ns[theirs[outer]].sum())
-    return spent * min(1.0, step.wall_ns / max(1, timeline.wall_ns))
+    return in_clean_step(step, spent)
 
 
 def own_calls_ns(step: StepView) -> float:
     """Host time in calls of the script's compiled functions."""
     facts = facts_of(step)
     own = {function.name for function in facts.functions} if facts is not None else set()
-    timeline = step.timeline
+    calls = program_calls(step.timeline, own)
+    return float(step.timeline.host.duration_ns[calls].sum())
+
+
+def program_calls(timeline: Timeline, functions: Collection[str]) -> Ints:
+    """The calls of compiled functions with these names; the profiler lists each twice, one inside
+    the other."""
     host = timeline.host
-    is_own = np.array([_called(name) in own for name in timeline.names] or [False])
-    rows = np.flatnonzero(is_own[host.name] & (host.kind == HostKind.OP))
+    is_one = np.array([_called(name) in functions for name in timeline.names] or [False])
+    rows = np.flatnonzero(is_one[host.name] & (host.kind == HostKind.OP))
     parents = host.parent[rows]
     outer = ~((parents >= 0) & (host.name[parents] == host.name[rows]))
-    return float(host.duration_ns[rows[outer]].sum())
+    return rows[outer].astype(np.int64)
+
+
+def in_clean_step(step: StepView, profiled_ns: float) -> float:
+    """Host time of the profiled step, as much of it as a clean step has."""
+    return profiled_ns * min(1.0, step.wall_ns / max(1, step.timeline.wall_ns))
 
 
 def compile_ns(step: StepView, program: str) -> float:

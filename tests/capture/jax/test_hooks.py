@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -295,3 +297,37 @@ def test_the_batch_of_numpy_arrays_names_a_step_of_two_functions(hooks: JaxHooks
     for _ in range(8):
         w = update(w, slopes_of(w, np.ones((16, 4), np.float32)))
     assert steps.kinds[-1] == ("train 16x4", 16)
+
+
+WRAPPER = """
+import jax
+
+def jit_of_objects(function):
+    def wrapped(*args):
+        return function(*args)
+    wrapped.__name__ = function.__name__
+    return jax.jit(wrapped)
+"""
+
+
+def test_a_librarys_wrapper_is_told_from_the_scripts_own_functions(
+    hooks: JaxHooks, calls: _Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "objects_library.py").write_text(WRAPPER)
+    monkeypatch.syspath_prepend(str(packages))
+    library = importlib.import_module("objects_library")
+
+    def first(x: Any) -> Any:
+        return x + 1
+
+    def second(x: Any) -> Any:
+        return x + 2
+
+    library.jit_of_objects(first)(jnp.ones(2))
+    library.jit_of_objects(second)(jnp.ones(2))
+    jax.jit(first)(jnp.ones(2))
+    found = {(one.name, one.library): one.place for one in hooks.functions if one.place}
+    here = {key for key, place in found.items() if place[0] == __file__}
+    assert here == {("first", "objects_library"), ("second", "objects_library"), ("first", None)}

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Hashable
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple, Protocol
 
 from boundby.capture.jax import compat
+from boundby.capture.kineto.names import Origin, origin_of
 from boundby.capture.process.guard import Guard
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
@@ -36,8 +38,10 @@ class Function:
         "arguments",
         "compiled",
         "has_gradient",
+        "is_placed",
         "is_quiet",
         "key",
+        "library",
         "made",
         "maker",
         "name",
@@ -52,10 +56,13 @@ class Function:
         self.name = str(getattr(wrapped, "__name__", type(wrapped).__name__))
         self.arguments = code.co_varnames[: code.co_argcount] if code is not None else ()
         self.place = (code.co_filename, code.co_firstlineno) if code is not None else None
+        # A library's own function is placed where the script first calls it.
+        self.is_placed = self.place is None or origin_of(self.place[0]) is Origin.USER
         self.compiled = compiled
         self.has_gradient = has_gradient  # computes gradients operator by operator
         self.traced_gradient = False  # gradients were taken while it was traced
         self.is_quiet = False  # its calls tell nothing new
+        self.library: str | None = None  # whose wrapper of the script's function was compiled
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place
@@ -173,6 +180,7 @@ class JaxHooks:
     ) -> Any:
         function = self._function(inspect.unwrap(compiled), compiled, has_gradient=False)
         function.maker = (maker, args[0], options) if len(args) == 1 else None
+        function.library = _library_of(args[0]) if args else None
 
         @functools.wraps(compiled)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -188,7 +196,9 @@ class JaxHooks:
         while isinstance(inner, functools.partial):
             inner = inner.func
         inner = getattr(inner, "__func__", inner)
-        key = (getattr(inner, "__code__", None) or id(inner), has_gradient)
+        # A library's wrapper has the same code for all functions, and their names.
+        name = getattr(inner, "__name__", None)
+        key = (getattr(inner, "__code__", None) or id(inner), name, has_gradient)
         function = self._functions.get(key)
         if function is None:
             function = Function(key, inner, compiled=compiled, has_gradient=has_gradient)
@@ -215,6 +225,8 @@ class JaxHooks:
     ) -> Any:
         if self.call is not None or threading.get_ident() != self._thread:
             return original(*args, **kwargs)
+        if not function.is_placed:
+            self._guard.do(_place, function)
         watcher = self.watcher
         told = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
         self.call = Call(function, original, args, kwargs)
@@ -243,6 +255,29 @@ class JaxHooks:
                 if hook.call_failed(function, error):
                     return original(*args, **kwargs)
             raise
+
+
+def _place(function: Function) -> None:
+    """Note the script's line that calls it."""
+    function.is_placed = True
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
+        frame = frame.f_back
+    if frame is not None:
+        function.place = (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _library_of(given: Any) -> str | None:
+    """The installed package whose code was handed to `jax.jit`; None for the script's own."""
+    while isinstance(given, functools.partial):
+        given = given.func
+    given = getattr(given, "__func__", given)
+    owner = given if isinstance(given, FunctionType) else type(given)
+    module = sys.modules.get(owner.__globals__["__name__"] if owner is given else owner.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or origin_of(file) is not Origin.LIBRARY:
+        return None
+    return module.__name__.partition(".")[0]
 
 
 def _several(given: Any) -> tuple[Any, ...]:

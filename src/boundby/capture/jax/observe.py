@@ -171,6 +171,7 @@ def _function(function: Function) -> JaxFunction:
         made=function.made,
         variants=compat.variants(function.compiled) if function.compiled is not None else None,
         traced_gradient=function.traced_gradient,
+        library=function.library,
     )
 
 

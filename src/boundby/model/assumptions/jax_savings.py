@@ -69,6 +69,17 @@ FEW_LEAVES_SHARE = Assumption(
     meaning="Share of the call's host time that few large arrays save.",
     source="Assumed.",
 )
+WRAPPED_CALL_SHARE = Assumption(
+    value=0.85,
+    low=0.4,
+    high=1.0,
+    unit="share",
+    meaning=(
+        "Share of the host time around a compiled function, in a library's wrapper, that splitting "
+        "the state once saves."
+    ),
+    source="Assumed.",
+)
 DEBUG_CHECKS_SHARE = Assumption(
     value=0.6,
     low=0.1,
