@@ -256,3 +256,19 @@ def test_copies_of_undonated_state_are_saved() -> None:
     assert 400 * US < found.saving_ns.expected <= 520 * US
     donated = JaxFacts(donates=True, carried_bytes=2**24)
     assert finding(_model(timeline, donated), "jax-no-donation") is None
+
+
+def test_collectives_that_reshard_are_found_at_their_line() -> None:
+    moved = OpCall(
+        name="hlo::all-to-all",
+        args=(tensor(64, 64),),
+        hlo=HloInstruction(name="all-to-all.1", opcode="all-to-all", reshards=True),
+    )
+    assert moved.hlo is not None
+    asked = msgspec.structs.replace(moved, hlo=msgspec.structs.replace(moved.hlo, reshards=False))
+    found = sure(_model(_programs((GELU, "", 300.0), (moved, "", 500.0))), "jax-resharding")
+    assert found.where == ["train.py:3"]
+    assert 300 * US < found.saving_ns.expected <= 500 * US
+    assert (
+        finding(_model(_programs((GELU, "", 300.0), (asked, "", 500.0))), "jax-resharding") is None
+    )

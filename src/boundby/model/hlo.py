@@ -61,6 +61,7 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     causal: bool = False  # of an attention that skips the half above the diagonal
     trip_count: int | None = None  # of a loop; None if unknown
     copies_argument: bool = False  # a copy of an argument of the program, made to be changed
+    reshards: bool = False  # a collective of the partitioner's that changes how an array is divided
 
     @property
     def calls_python(self) -> bool:

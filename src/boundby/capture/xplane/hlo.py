@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,6 +15,10 @@ from boundby.model import HloComputation, HloInstruction, Tensor
 
 _LOW = 0xFFFF_FFFF  # 32 bits
 _DEEPEST = 24  # of computations that call computations
+# What moves an array from one sharding to another, and what asks for it in the script. One of the
+# partitioner's has the name of the operator that it was put before.
+_RESHARDING = "all-to-all"
+_ASKED_FOR = re.compile(r"shard_map|all_to_all|sharding_constraint")
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,6 +120,9 @@ class Module:
             for one in self.operands_of(node)
         ):
             return msgspec.structs.replace(found, copies_argument=True)
+        op_name = node.place.op_name
+        if node.opcode == _RESHARDING and op_name and not _ASKED_FOR.search(op_name):
+            return msgspec.structs.replace(found, reshards=True)
         return found
 
     def _instruction(
