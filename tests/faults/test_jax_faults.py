@@ -11,7 +11,8 @@ import pytest
 
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
-from boundby.model import HloInstruction, HostKind, OpCall, Timeline
+from boundby.faults import host_sync
+from boundby.model import HloInstruction, HostKind, OpCall, Phase, Timeline
 from boundby.model.host_counters import HostCounters
 from boundby.model.jax_facts import (
     JaxChange,
@@ -22,6 +23,7 @@ from boundby.model.jax_facts import (
 )
 from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
+from boundby.step.inference import is_inference
 from boundby.step.model import StepModel
 from tests.faults.step_models import at_line, finding, sure
 from tests.machines import round_machine
@@ -272,3 +274,35 @@ def test_collectives_that_reshard_are_found_at_their_line() -> None:
     assert (
         finding(_model(_programs((GELU, "", 300.0), (asked, "", 500.0))), "jax-resharding") is None
     )
+
+
+def _waiting(phase: Phase) -> StepModel:
+    """A program whose operators have a phase, and a host that fetches its result."""
+    timeline = _programs(*((GELU, "", 100.0) for _ in range(8)))
+    device = timeline.device
+    phases = np.full(len(device), phase, np.int8)
+    return _model(
+        msgspec.structs.replace(timeline, device=msgspec.structs.replace(device, phase=phases))
+    )
+
+
+def test_a_program_with_a_backward_pass_is_no_inference() -> None:
+    assert not is_inference(_waiting(Phase.BACKWARD))
+    assert is_inference(_waiting(Phase.FORWARD))
+
+
+@pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.FORWARD])
+def test_advice_about_fetched_values_is_in_jaxs_words(phase: Phase) -> None:
+    scene = Scene(end=1000)
+    call = scene.on_host(0, 300, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(100, 800, launch=call)
+    scene.on_host(310, 810, HostKind.SYNC, "PjRtBuffer::ToLiteral")
+    timeline = scene.timeline()
+    device = msgspec.structs.replace(
+        timeline.device, phase=np.full(len(timeline.device), phase, np.int8)
+    )
+    model = _model(msgspec.structs.replace(timeline, device=device))
+    found = host_sync.detect(model)
+    assert found is not None
+    assert "non_blocking" not in found.change
+    assert ("float(loss)" in found.change) is (phase is Phase.BACKWARD)

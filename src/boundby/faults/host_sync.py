@@ -35,10 +35,11 @@ _CHANGE = {
     "jax": "losses.append(loss)  # and float(loss) once every hundred steps",
 }
 
-_OF_INFERENCE = (
-    'outputs = outputs.to("cpu", non_blocking=True)  # into pinned memory; read them after the next'
-    " step is issued"
-)
+_OF_INFERENCE = {
+    "torch": 'outputs = outputs.to("cpu", non_blocking=True)  # into pinned memory; read them after'
+    " the next step is issued",
+    "jax": "outputs.copy_to_host_async()  # and np.asarray(outputs) after the next step is issued",
+}
 
 
 def detect(step: StepView) -> Detection | None:
@@ -58,7 +59,7 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.drop_waits(waits)
         + Edit.save_host(HostTime(before_ns=np.minimum(calls, launches.host_ns))),
         where=_lines(step),
-        change=_OF_INFERENCE if is_inference(step) else _CHANGE[step.framework],
+        change=(_OF_INFERENCE if is_inference(step) else _CHANGE)[step.framework],
         assumes="nothing in the step depends on the value",
     )
 
