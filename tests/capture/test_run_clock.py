@@ -216,6 +216,19 @@ def test_long_pause_between_steps_is_not_training(asleep: bool, part: str) -> No
     assert ms_of(script.parts())[part] == 3000
 
 
+def test_a_pause_that_the_compiler_fills_is_not_idle() -> None:
+    script = Script()
+    for _ in range(10):
+        script.spend(1)
+        script.train()
+    script.spend(3000, asleep=True)
+    script.compiled += 2500 * MS
+    script.train()
+    parts = ms_of(script.parts())
+    assert parts["compile"] == 3000
+    assert "idle" not in parts
+
+
 def test_sleep_while_the_device_works_is_part_of_the_steps() -> None:
     script = Script()
     for _ in range(10):

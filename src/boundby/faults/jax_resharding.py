@@ -52,8 +52,8 @@ def detect(step: StepView) -> Detection | None:
         expected=expected,
         high=high,
         where=step.lines(step.op_records[index] for index in found)[:_MOST_LINES],
-        change="params = jax.device_put(params, NamedSharding(mesh, P()))  # before the loop, as the "
-        "operators use them; or jax.lax.with_sharding_constraint",
+        change="params = jax.device_put(params, NamedSharding(mesh, P()))  # before the loop, as "
+        "the operators use them; or jax.lax.with_sharding_constraint",
         assumes="the operators can use arrays as they are divided",
         evidence=f"XLA put {len(found)} collectives into the step that change how arrays are "
         f"divided, for {units.time(spent)}",

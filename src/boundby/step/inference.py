@@ -7,7 +7,6 @@ import numpy as np
 from boundby.model import HostKind, Phase, Timeline
 from boundby.step.model import StepView
 
-
 _OF_TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
 
 

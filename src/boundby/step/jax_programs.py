@@ -109,7 +109,8 @@ def _called(name: str) -> str | None:
 
 
 def _lines(step: StepView, calls: Ints) -> list[str]:
-    """The lines that make these calls, the most frequent first."""
+    """The lines that make these calls, those with most time first; without times of lines, the
+    most frequent."""
     timeline = step.timeline
     if not len(calls):
         return []
@@ -117,7 +118,10 @@ def _lines(step: StepView, calls: Ints) -> list[str]:
     if (found < 0).all() and timeline.device.source is not None:
         found = _of_launched(timeline, calls)
     lines, counts = np.unique(found[found >= 0], return_counts=True)
-    ranked = lines[np.argsort(-counts)]
+    host = timeline.host
+    python = host.kind == HostKind.PYTHON
+    spent = [float(host.duration_ns[python & (host.source == line)].sum()) for line in lines]
+    ranked = lines[np.lexsort((-counts, -np.array(spent)))]
     return [timeline.sources[line] for line in ranked[:3]]
 
 

@@ -63,3 +63,55 @@ def test_profiler_start_is_excluded_from_the_run(
     assert clock.ns > START_NS
     parts = run.parts(recorder.windows.main_kind, is_cut=False)
     assert parts.wall_ns < START_NS
+
+
+def test_calls_before_the_first_update_are_not_taken_for_the_steps(tmp_path: Path) -> None:
+    """A policy is called many times before the function that trains it is called at all."""
+    hooks = JaxHooks()
+    hooks.install(jax)
+    try:
+        act = jax.jit(lambda weights, x: weights @ x)
+        learn = jax.jit(
+            lambda weights, x: weights - 0.1 * jax.grad(lambda w: (w @ x).sum())(weights)
+        )
+        hooks.watcher = recorder = JaxRecorder(
+            jax,
+            plan=Plan(clean=4, issue=0, profiled=0),
+            by_marks=False,
+            folder=tmp_path,
+            on_done=lambda: None,
+            hooks=hooks,
+        )
+        weights, x = jnp.ones((4, 4)), jnp.ones(4)
+        for _ in range(20):
+            for _ in range(40):
+                act(weights, x)
+            weights = learn(weights, x)
+        found = recorder.capture()
+    finally:
+        hooks.remove()
+    assert found.main_kind is not None and found.main_kind.startswith("train")
+    assert found.anchor is not None and found.anchor.compiled is not None
+    assert found.anchor.traced_gradient
+
+
+def test_a_script_that_only_infers_is_measured_soon(tmp_path: Path) -> None:
+    hooks = JaxHooks()
+    hooks.install(jax)
+    try:
+        act = jax.jit(lambda weights, x: weights @ x)
+        hooks.watcher = recorder = JaxRecorder(
+            jax,
+            plan=Plan(clean=4, issue=0, profiled=0),
+            by_marks=False,
+            folder=tmp_path,
+            on_done=lambda: None,
+            hooks=hooks,
+        )
+        weights, x = jnp.ones((4, 4)), jnp.ones(4)
+        for _ in range(60):
+            act(weights, x)
+        found = recorder.capture()
+    finally:
+        hooks.remove()
+    assert found.clean

@@ -75,6 +75,12 @@ class Function:
         )
 
     @property
+    def is_scripts_own(self) -> bool:
+        """Whether it is a compiled function whose code is the script's."""
+        is_here = self.place is not None and origin_of(self.place[0]) is Origin.USER
+        return self.compiled is not None and self.library is None and is_here
+
+    @property
     def can_be_compiled_again(self) -> bool:
         return self.maker is not None and self.made == 1
 

@@ -111,6 +111,7 @@ class JaxRecorder:
             on_done,
             observer=self._sampler,
             look=lambda window: self._host_speeds[window].sample(),
+            awaits_more=lambda: self.finder.awaits_more(hooks.functions),
         )
         self.finder = JaxStepFinder(
             jax, self._step_ended, self.windows.start_over, by_marks=by_marks

@@ -158,6 +158,19 @@ class JaxStepFinder:
     def has_state(self) -> bool:
         return bool(self.state_positions)
 
+    def awaits_more(self, functions: Iterable[Function]) -> bool:
+        """Whether an update is likely to come: no function carries state yet, and one of the
+        script's was not called so far, or computed gradients a few times only."""
+        if self.marks or self.anchor is None or self._seen[self.anchor.key].carries_state:
+            return False
+        for function in functions:
+            seen = self._seen.get(function.key)
+            if seen is None and function.is_scripts_own:
+                return True
+            if seen is not None and seen.calls < _CALLS and function.traced_gradient:
+                return True
+        return False
+
     def mark(self) -> None:
         """The script says itself that a step ends here."""
         if not self.marks and self.anchor is not None:

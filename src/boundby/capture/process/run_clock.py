@@ -33,6 +33,8 @@ _FEWEST_PAUSES = 5
 _MOST_PAUSES = 200
 # With a smaller share of a pause on a CPU core, the script waited for something.
 _ASLEEP = 0.5
+# A pause that the compiler took a larger share of is no pause.
+_COMPILING = 0.5
 
 
 @dataclass(slots=True)
@@ -285,6 +287,7 @@ class RunClock:
         """Add the time since the last event to the step, unless it was a pause before the step."""
         self._flush()
         pause, is_pause = self._pending, self._after_step
+        compiled = self._tally.ns["compile"]
         taken = self._take()
         self._after_step = False
         if not self._has_called and not self._tally.steps and not self._step_ns:
@@ -293,7 +296,11 @@ class RunClock:
             return
         if is_pause and self._is_long(pause):
             slept = self._cpu_clock() - self._cpu < _ASLEEP * pause
-            if not (slept and self._is_queued):
+            if self._tally.ns["compile"] - compiled > _COMPILING * pause:
+                # The rest is the compiler's as well: it reports stages, not what is between them.
+                self._tally.ns["compile"] += min(pause, taken)
+                taken -= min(pause, taken)
+            elif not (slept and self._is_queued):
                 self._tally.ns["idle" if slept else "other"] += min(pause, taken)
                 taken -= min(pause, taken)
         elif is_pause and len(self._pauses) < _MOST_PAUSES:
