@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boundby.capture.jax import compilations
+from boundby.capture.jax import compat
 from boundby.capture.jax.compilations import Compilations
 from boundby.capture.jax.hooks import JaxHooks
 from boundby.capture.jax.recorder import JaxRecorder
@@ -25,9 +26,12 @@ def test_time_inside_another_report_is_counted_once(monkeypatch: pytest.MonkeyPa
     now = 0
     monkeypatch.setattr("time.perf_counter_ns", lambda: now)
     found: list[Any] = []
-    monkeypatch.setattr(
-        compilations.compat, "on_compile", lambda _, told: found.append(told) or (lambda: None)
-    )
+
+    def on_compile(_: Any, told: Any) -> Callable[[], None]:
+        found.append(told)
+        return lambda: None
+
+    monkeypatch.setattr(compat, "on_compile", on_compile)
     seen = Compilations(jax, JaxHooks(), lambda: 0)
     for at_s, event, seconds in (
         (3, TRACE, 1.0),  # an inner function, traced inside the outer one

@@ -331,3 +331,39 @@ def test_a_librarys_wrapper_is_told_from_the_scripts_own_functions(
     found = {(one.name, one.library): one.place for one in hooks.functions if one.place}
     here = {key for key, place in found.items() if place[0] == __file__}
     assert here == {("first", "objects_library"), ("second", "objects_library"), ("first", None)}
+
+
+def test_a_batch_that_stays_the_same_labels_the_steps(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    @jax.jit
+    def step(params: Any, state: Any, x: Any, y: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return ((x @ params["w"] + params["b"] - y) ** 2).mean()
+
+        grads = jax.grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), state
+
+    params = {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}
+    state = {"m": jnp.ones(2), "v": jnp.ones(2)}
+    x, y = jnp.ones((8, 4)), jnp.ones((8, 3))
+    for _ in range(6):
+        params, state = step(params, state, x, y)
+    assert steps.kinds[-1] == ("train 8x4", 8)
+
+
+def test_decoding_is_labelled_by_its_tokens_not_by_its_parameters(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    @jax.jit
+    def decode(params: Any, cache: Any, token: Any, at: Any) -> Any:
+        x = params["table"][token]
+        cache = [jax.lax.dynamic_update_slice(one, x[:, None], (0, at, 0)) for one in cache]
+        return cache, jnp.argmax(sum(one.sum(1) for one in cache) @ params["out"], -1)[:, None]
+
+    params = {"table": jnp.ones((50, 4)), "out": jnp.ones((4, 50))}
+    cache, token = [jnp.zeros((2, 16, 4)) for _ in range(2)], jnp.zeros((2, 1), jnp.int32)
+    for at in range(6):
+        cache, token = decode(params, cache, token[:, 0], at)
+        token = token.reshape(2, 1)
+    assert steps.kinds[-1][0] == "forward 2"

@@ -347,8 +347,8 @@ class JaxStepFinder:
         """The argument that holds the batch: new in each call, and no result of the last one.
 
         Parameters that are updated outside of the function are new as well: they come before the
-        batch, whose parts have their first extent in common. Where no argument is new, the
-        smallest one is taken.
+        batch, whose parts have their first extent in common. Where no argument is new, one that
+        is no tree is taken, or the smallest.
         """
         for name, value in given_values:
             if not held[name] and self._shape_in(value):
@@ -364,9 +364,14 @@ class JaxStepFinder:
             for name in given
             if not all(array in seen.held.get(name, _Arrays(())) for array in held[name])
         ]
-        if fresh:
-            last = shapes[fresh[-1]]
-            return next(name for name in fresh if (shapes[name] or ())[:1] == (last or ())[:1])
+        # A batch that stays the same, or the last result of a decoder, is an array of its own;
+        # parameters are trees.
+        single = [name for name in given if len(held[name]) == 1]
+        alone = [name for name, arrays in held.items() if len(arrays) == 1 and shapes[name]]
+        chosen = fresh or single or alone
+        if chosen:
+            last = shapes[chosen[-1]]
+            return next(name for name in chosen if (shapes[name] or ())[:1] == (last or ())[:1])
         return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
 
     def _was_updated(self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
