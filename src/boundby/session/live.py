@@ -242,12 +242,31 @@ def diagnose(
     machine: Machine | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
-    """Call a function, one step of anything, as often as needed, and diagnose that step."""
+    """Call a function, one step of anything, as often as needed, and diagnose that step.
+
+    What a JAX function donates is used up, as by any call of it: its results take its place.
+    """
     plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
+    donates = uses_jax((function, *args, *kwargs.values()))  # until the first call tells
     with _watching(plan, machine, (function, *args, *kwargs.values())) as watching:
         while not watching.done:
-            watching.step(function(*args, **kwargs))
+            result = function(*args, **kwargs)
+            watching.step(result)
+            if donates and not watching.done:
+                before = args
+                args, kwargs = _after_donation(args, kwargs, result)
+                donates = args is not before
     return watching.diagnosis
+
+
+def _after_donation(
+    args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import jax
+
+    from boundby.capture.jax.donated import next_arguments
+
+    return next_arguments(jax, args, kwargs, result)
 
 
 def machine(
