@@ -253,9 +253,9 @@ def diagnose(
             result = function(*args, **kwargs)
             watching.step(result)
             if donates and not watching.done:
-                before = args
+                before = args, kwargs
                 args, kwargs = _after_donation(args, kwargs, result)
-                donates = args is not before
+                donates = args is not before[0] or kwargs is not before[1]
     return watching.diagnosis
 
 

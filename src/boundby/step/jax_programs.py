@@ -79,7 +79,8 @@ def program_calls(timeline: Timeline, functions: Collection[str]) -> Ints:
     rows = np.flatnonzero(is_one[host.name] & (host.kind == HostKind.OP))
     parents = host.parent[rows]
     outer = ~((parents >= 0) & (host.name[parents] == host.name[rows]))
-    return rows[outer].astype(np.int64)
+    found: Ints = rows[outer].astype(np.int64)
+    return found
 
 
 def in_clean_step(step: StepView, profiled_ns: float) -> float:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from boundby.model.errors import BoundbyError
 
 
 def next_arguments(
-    jax: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the next call: a donated one is replaced by the first result of its
-    structure, shapes and dtypes. `args` itself if nothing was donated."""
-    given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+    structure, shapes and dtypes. `args` and `kwargs` themselves if nothing was donated."""
+    given: dict[int | str, Any] = dict([*enumerate(args), *kwargs.items()])
     gone = [name for name, value in given.items() if _is_donated(jax, value)]
     if not gone:
-        return args, dict(kwargs)
+        return args, kwargs
     parts = _parts(result)
     for name in gone:
         wanted = _kind(jax, given[name])
