@@ -21,7 +21,7 @@ def test_a_step_that_donates_its_state_is_diagnosed(named: bool) -> None:
 
     compiled = jax.jit(step, donate_argnames="params")
     params, x = [jnp.ones((8, 8)), jnp.ones((8, 8))], jnp.ones((4, 8))
-    options = {"machine": round_machine(), "warmup": 3, "steps": 3, "profiled": 1}
+    options: dict[str, Any] = {"machine": round_machine(), "warmup": 3, "steps": 3, "profiled": 1}
     if named:
         found = boundby.diagnose(compiled, params=params, x=x, **options)
     else:
