@@ -130,6 +130,96 @@ def test_batch_rows_passed_one_by_one_are_found() -> None:
     assert evidence_of(chunk).single_samples is None
 
 
+def test_a_result_that_no_code_reads_is_unread() -> None:
+    model, optimizer = network(), torch.optim.SGD([torch.ones(1)])
+
+    def step() -> object:
+        x = torch.randn(4, 8)
+        features = model(x + 1)  # noqa: F841
+        model(x + 2)
+        first, kept = model(x + 3), []
+        kept.append(model(x + 4))
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        return first.sum(), kept
+
+    found = [one.call.where[0] for one in evidence_of(step).unread_results]
+    lines = sorted(int(line.rpartition(":")[2]) for line in found)
+    first = step.__code__.co_firstlineno
+    assert lines == [first + 2, first + 3]
+
+
+def test_a_module_that_keeps_its_result_is_called_for_it() -> None:
+    model, seen = network(), []
+    model[0].register_forward_hook(lambda module, args, result: seen.append(result))
+
+    def step() -> None:
+        model(torch.randn(4, 8))
+
+    assert not evidence_of(step).unread_results
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_generation_without_a_cache_extends_its_input(cached: bool) -> None:
+    model = nn.Embedding(50, 50)
+    ids = torch.randint(0, 50, (2, 5))
+
+    def step() -> None:
+        nonlocal ids
+        with torch.no_grad():
+            logits = model(ids[:, -1:] if cached else ids)
+        ids = torch.cat([ids, logits[:, -1:].argmax(2)], dim=1)
+
+    found = evidence_of(step).growing_input
+    assert (found is None) == cached
+    assert found is None or (found.module, found.rows) == ("Embedding", 2)
+
+
+def test_the_line_that_makes_a_padded_batch_is_named() -> None:
+    model = nn.Embedding(50, 8)
+
+    def batch() -> torch.Tensor:
+        ids = torch.zeros(8, 40, dtype=torch.long)
+        ids[:, :10] = torch.randint(1, 50, (8, 10))
+        return ids
+
+    def step() -> None:
+        made = batch()
+        inputs = made[:, :-1]
+        collector.call_begins(model, (inputs,), {})
+        model(inputs).sum().backward()
+
+    collector = EvidenceCollector(torch)
+    step()
+    collector.begin()
+    for _ in range(3):
+        step()
+        collector.step()
+    found = collector.evidence().padding
+    first = batch.__code__.co_firstlineno
+    assert found is not None
+    assert any(line.endswith(f":{first + 1}") for line in found.where[:3])
+
+
+def test_a_table_for_the_length_of_each_batch_is_a_part_of_one_constant() -> None:
+    model, lengths = network(), iter([20, 24, 22, 28, 26, 21])
+
+    def table(length: int) -> torch.Tensor:
+        positions = torch.zeros(length, 8)
+        for at in range(length):
+            positions[at] = float(at)
+        return positions
+
+    def step() -> None:
+        length = next(lengths)
+        noise = torch.randn(length, 8)
+        mask = torch.full((length, 8), -1.0).triu(1)
+        model(noise + table(length) + mask).sum().backward()
+
+    found = {name for one in evidence_of(step).rebuilt for name in one.names}
+    assert found == {"mask", "table(...)"}
+
+
 def test_constant_tensor_in_a_long_comprehension_is_found() -> None:
     model = network()
 

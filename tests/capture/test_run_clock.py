@@ -116,6 +116,15 @@ def test_a_teacher_without_gradients_belongs_to_the_training_step() -> None:
     assert ms_of(script.parts()) == {"train": 75}
 
 
+def test_the_parts_of_a_teacher_called_one_after_the_other_belong_to_the_training_step() -> None:
+    script = Script()
+    for _ in range(5):
+        for part in range(4):
+            script.evaluate(1, key=TEACHER + part)
+        script.train()
+    assert ms_of(script.parts()).keys() == {"train"}
+
+
 def test_model_trained_in_evaluation_mode_counts_as_training() -> None:
     script = Script()
     for _ in range(4):

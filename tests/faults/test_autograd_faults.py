@@ -186,6 +186,8 @@ def test_kept_graphs_are_reported_at_the_line_that_keeps_them() -> None:
     growth = Growth(where=["train.py:1"], nodes_per_step=4)
     found = sure(two_calls(StepEvidence(growth=growth)), "growing-memory")
     assert found.saving_ns.expected == pytest.approx(25e3, rel=0.1)
+    inference = StepEvidence(growth=growth, unused_graphs=[UnusedGraph(call=CALL)])
+    assert finding(two_calls(inference), "growing-memory") is None
 
 
 def test_one_step_between_gradient_clearings_remains() -> None:

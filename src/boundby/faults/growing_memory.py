@@ -31,6 +31,8 @@ def detect(step: StepView) -> Detection | None:
     found = step.evidence.growth
     if found is None or not found.where:
         return None
+    if step.evidence.unused_graphs and not step.evidence.has_backward:
+        return None  # without a graph there is nothing to keep: `no-grad-missing` says so
     pages = pages_ns(step, kept_a_step(step))
     at_lines = time_of_rows(step, rows_at(step, found.where))
     return Detection.of_saving(

@@ -98,4 +98,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    yields_to=("files-in-step",),
 )

@@ -28,7 +28,7 @@ import re
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers
 from boundby.model.assumptions.program_savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
-from boundby.step.frames import costly_lines, file_writes, frames_named, times_by_line
+from boundby.step.frames import costly_lines, file_loads, file_writes, frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
@@ -52,7 +52,7 @@ _USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 def detect(step: StepView) -> Detection | None:
     # Archives are written with the same libraries as they are read.
-    rows = frames_named(step, _EVERY) & ~step.inside(file_writes(step))
+    rows = frames_named(step, _EVERY) & ~step.inside(file_writes(step) | file_loads(step))
     times = times_by_line(step, rows)
     lines = costly_lines(step, times)
     if not lines:

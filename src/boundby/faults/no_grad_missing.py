@@ -55,9 +55,12 @@ def detect(step: StepView) -> Detection | None:
         return None
     ops = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
     work = step.cpu_contention * sum(step.op_records[i].exposed_ns for i in ops)
-    pages = _pages_ns(step, ops)
+    nearer = _without_held_memory(step, ops)
+    # Memory is first touched inside the operators: it cannot take longer than they do.
+    left = step.cpu_contention * sum(nearer.get(i, step.op_records[i].ns) for i in ops)
+    pages = min(_pages_ns(step, ops), left)
     nodes = _nodes(step, rows) * _node_ns(step)
-    reused = Edit.set_time(_without_held_memory(step, ops))
+    reused = Edit.set_time(nearer)
     fused = _fused(step, evaluated)
     where = list(dict.fromkeys(line for one in found for line in one.call.where))
     most = RECORDING_SHARE.high * nodes + pages + UNRECORDED_WORK_SHARE.high * work
@@ -150,5 +153,5 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     fixes=(gradients.UNRECORDED_EVALUATION,),
-    yields_to=("repeated-forward",),
+    yields_to=("unused-forward", "repeated-forward"),
 )

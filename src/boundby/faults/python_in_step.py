@@ -82,6 +82,7 @@ FAULT = Fault(
     yields_to=(
         "files-in-step",
         "copied-state",
+        "modules-made",
         "rebuilt-tensors",
         "looped-samples",
         "looped-parameters",

@@ -63,4 +63,5 @@ FAULT = Fault(
     excludes=("python-in-step",),
     document=__doc__,
     detect=detect,
+    yields_to=("modules-made",),
 )

@@ -57,6 +57,8 @@ def detect(step: StepView) -> Detection | None:
     waited = step.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
+    if step.device == "cpu":
+        waited = step.data_wait.after_ns
     cores = step.host_counters.cores
     rest = max(1.0, step.wall_ns - waited)
     # One worker makes a batch as fast as the script did: enough if the step takes as long.

@@ -54,6 +54,22 @@ class SingleSamples(Record, frozen=True, kw_only=True):
     samples: int
 
 
+class UnreadResult(Record, frozen=True, kw_only=True):
+    """A call whose result nothing reads. `changes`: it changed buffers, as running statistics."""
+
+    call: ModuleCall
+    changes: bool = False
+
+
+class GrowingInput(Record, frozen=True, kw_only=True):
+    """A model that is called on the input of its last call and one position more, as in generation
+    without a cache. `rows`: of the batch; `module`: the model's type."""
+
+    module: str
+    where: list[str]
+    rows: int
+
+
 class UnusedGraph(Record, frozen=True, kw_only=True):
     """A call that autograd recorded and that no backward used."""
 
@@ -145,6 +161,8 @@ class StepEvidence(Record, frozen=True, kw_only=True):
     steps: int = 0
     settings: ProgramSettings = ProgramSettings()
     repeated: list[RepeatedCall] = []
+    unread_results: list[UnreadResult] = []
+    growing_input: GrowingInput | None = None
     unused_graphs: list[UnusedGraph] = []
     unused_gradients: list[UnusedGradients] = []
     kept_graphs: list[KeptGraph] = []

@@ -49,7 +49,10 @@ class CpuStep(StepModel):
 
     @property
     def data_wait(self) -> HostTime:
-        return HostTime(after_ns=self.account.overhead.parts.get("data", 0.0))
+        """With the waits for a core that would pass with it; time asleep needs none."""
+        data = self.account.overhead.parts.get("data", 0.0)
+        asleep = min(data, self.wall_ns * self.host_counters.sleep_share)
+        return HostTime(after_ns=self.cpu_contention * (data - asleep) + asleep)
 
     @property
     def without_host(self) -> Edit:

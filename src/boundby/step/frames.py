@@ -22,6 +22,10 @@ _WRITES = re.compile(
     r"|PIL/Image\.py\(\d+\): save$|pandas/.*: to_(?:csv|parquet|json|pickle|hdf|feather)$"
     r"|torch/utils/tensorboard/writer\.py\(\d+\): (?:add_|flush)|wandb/.*: log$"
 )
+_LOADS = re.compile(
+    r"torch/serialization\.py\(\d+\): load$|safetensors/torch\.py\(\d+\): load"
+    r"|\bnumpy/lib/\w*npyio\w*\.py\(\d+\): load$"
+)
 # Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
 _READS = re.compile(
     r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
@@ -66,6 +70,11 @@ def file_writes(step: StepView) -> Mask:
     named = np.array([bool(_WRITES.search(name)) for name in names] or [False])
     found: Mask = (host.kind == HostKind.PYTHON) & named[host.name]
     return found
+
+
+def file_loads(step: StepView) -> Mask:
+    """Rows of functions that read a file of tensors or arrays, outside of a loader."""
+    return frames_named(step, _LOADS)
 
 
 def reads_of_values(step: StepView) -> Mask:

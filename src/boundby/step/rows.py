@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from boundby.model import HostKind, Ints, Phase
-from boundby.model.assumptions.host import OPERATOR_NS
+from boundby.model.assumptions.host import LONG_PYTHON_OPERATORS, OPERATOR_NS
 from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
@@ -63,7 +63,7 @@ def python_ns(step: StepView, rows: Mask) -> float:
 
 def loaded_ns(step: StepView, rows: Mask) -> float:
     """The part of the wait for the next batch that these rows take."""
-    return _in_rows(step, rows, "data")
+    return step.cpu_contention * _in_rows(step, rows, "data")
 
 
 def _in_rows(step: StepView, rows: Mask, part: str) -> float:
@@ -76,16 +76,26 @@ def _in_rows(step: StepView, rows: Mask, part: str) -> float:
 
 
 def interpreted(step: StepView) -> Mask:
-    """Python functions of the script, and the C functions that they call repeatedly: what an
-    operator on all values at once replaces."""
+    """Python functions of the script, and the short C functions that they call repeatedly, in one
+    call or in one each of many: what an operator on all values at once replaces."""
     host = step.timeline.host
     own = step.memoised(_of_the_script)
     python = host.kind == HostKind.PYTHON
     by_own = python & ~own & (host.parent >= 0) & own[host.parent]
-    calls = np.stack([host.parent, host.name], axis=1)[by_own]
+    called = np.flatnonzero(by_own)
+    calls = np.stack([host.name[host.parent], host.name], axis=1)[called]
     _, member, counts = np.unique(calls, axis=0, return_inverse=True, return_counts=True)
+    often = counts[member.ravel()] >= _LOOP
+    longest = LONG_PYTHON_OPERATORS.value * (
+        step.machine.overheads.eager_op_ns or OPERATOR_NS.value
+    )
+    # A long one, as decoding an image, remains whatever calls it.
+    short = np.zeros(len(called), np.bool_)
+    for group in np.unique(member.ravel()[often]):
+        of_group = member.ravel() == group
+        short[of_group] = np.median(host.duration_ns[called[of_group]]) < longest
     found = own.copy()
-    found[np.flatnonzero(by_own)[counts[member.ravel()] >= _LOOP]] = True
+    found[called[often & short]] = True
     return found
 
 

@@ -53,9 +53,7 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
 def _for_samples(step: StepView) -> float:
     """On a CPU, the time for making batches, in this process or in workers that may have used its
     core."""
-    seen, data = step.host_counters, step.account.overhead.parts.get("data", 0.0)
-    asleep = min(data, step.wall_ns * seen.sleep_share)
-    return step.cpu_contention * (data - asleep) + asleep + step.wall_ns * seen.worker_cpu_share
+    return step.data_wait.after_ns + step.wall_ns * step.host_counters.worker_cpu_share
 
 
 def rolls_out(step: StepView) -> bool:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from boundby.capture.process.run_tally import Loader, RunTally
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from boundby.model.run import RunPartName, RunParts
     from boundby.model.step_kind import Mode
 
-# Fewer calls without gradients in a row are those of a teacher or target network, which belong to
-# the training step.
+# Fewer calls of each module without gradients in a row are those of a teacher or target network,
+# which belong to the training step.
 _FEWEST_EVALUATIONS = 3
 # A pause between two steps belongs to neither if it is this many times the usual one, longer than
 # a step and longer than the minimum.
@@ -41,7 +42,7 @@ _COMPILING = 0.5
 class _Evaluations:
     """A row of calls in evaluation mode or without gradients. `records`: all record gradients."""
 
-    calls: int = 0
+    calls: Counter[int] = field(default_factory=Counter)  # by module
     ns: float = 0.0
     is_rollout: bool = False
     of_trained: bool = False
@@ -164,7 +165,7 @@ class RunClock:
                 self._tally.ns["setup"] += self._take()
             else:
                 found.ns += self._take_flushed()
-            found.calls += 1
+            found.calls[key] += 1
             found.where = found.where or where
             found.is_rollout |= is_rollout
             found.records &= records
@@ -173,7 +174,7 @@ class RunClock:
 
     @property
     def in_evaluation(self) -> bool:
-        return self._evaluations.calls > 0
+        return bool(self._evaluations.calls)
 
     def backward_begins(self) -> None:
         self._has_trained = True
@@ -324,7 +325,7 @@ class RunClock:
             return
         found.ns += self._take_flushed()
         evaluates = is_call and found.of_trained and not found.is_rollout
-        is_training = found.calls < _FEWEST_EVALUATIONS and not evaluates
+        is_training = max(found.calls.values()) < _FEWEST_EVALUATIONS and not evaluates
         if is_training:
             self._step_ns += found.ns
         else:

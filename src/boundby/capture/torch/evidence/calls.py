@@ -1,4 +1,5 @@
-"""Calls of modules: the same forward run again, and graphs that no backward uses."""
+"""Calls of modules: the same forward run again, results that nothing reads, graphs that no backward
+uses."""
 
 from __future__ import annotations
 
@@ -8,11 +9,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from boundby.capture.torch.evidence.places import user_lines
+from boundby.capture.torch.evidence.places import user_line, user_lines
+from boundby.capture.torch.evidence.unread_results import is_unread
 from boundby.capture.torch.evidence.values import fingerprint, tensors_in
-from boundby.model.evidence import ModuleCall, RepeatedCall, SingleSamples, UnusedGraph
+from boundby.model.evidence import (
+    GrowingInput,
+    ModuleCall,
+    RepeatedCall,
+    SingleSamples,
+    UnreadResult,
+    UnusedGraph,
+)
 
 _MOST_CALLS = 20_000  # memory limit
+_FEWEST_GROWING = 2  # calls that extend the input of the one before
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +40,11 @@ class Call:
     inner: set[int] = field(default_factory=set)  # and the nodes of the calls inside it
     result: tuple[Any, ...] | None = None
     row: _Row | None = None  # of a larger tensor, if that is its only input
+    rows: int = 0  # of the first input
+    grows: bool = False  # the last call's input is the beginning of this one's
+    buffers: int = 0  # their versions before the call
+    unread: bool = False
+    changes: bool = False
 
 
 class _Row(NamedTuple):
@@ -48,6 +63,7 @@ class CallReader:
         self._open: list[Call | None] = []
         self._known: dict[int, bool] = {}
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
+        self._inputs: dict[int, Any] = {}  # the print of each outermost module's last input
         self.calls: list[Call] = []
         self.step = 0
         self.in_backward = False
@@ -69,24 +85,30 @@ class CallReader:
         tensors = tensors_in(torch, args) or tensors_in(torch, _keywords(sys._getframe(2)))
         prints = [fingerprint(torch, one) for one in tensors]
         parent = next((one for one in reversed(self._open) if one is not None), None)
-        self._open.append(
-            Call(
-                key=id(module),
-                call=call,
-                step=self.step,
-                training=bool(module.training),
-                inputs=tuple(prints) if prints and None not in prints else None,
-                weights=sum(_version(p) for p in module.parameters()),
-                parent=parent,
-                # Not of sparse tensors and subclasses, which have no such memory.
-                row=_row_of(tensors) if parent is None and None not in prints else None,
-            )
+        opened = Call(
+            key=id(module),
+            call=call,
+            step=self.step,
+            training=bool(module.training),
+            inputs=tuple(prints) if prints and None not in prints else None,
+            weights=sum(_version(p) for p in module.parameters()),
+            parent=parent,
         )
+        self._open.append(opened)
+        # Sparse tensors and subclasses have no such memory or values.
+        if parent is None and None not in prints and tensors:
+            opened.row = _row_of(tensors)
+            opened.rows = int(tensors[0].shape[0]) if tensors[0].dim() else 0
+            opened.grows = self._extends(id(module), tensors[0])
+            self._inputs[id(module)] = prints[0]
+            opened.unread = is_unread(_caller(sys._getframe(2))) and not _keeps_results(module)
+            opened.buffers = _versions_of_buffers(module)
 
-    def ends(self, result: Any) -> None:
+    def ends(self, module: Any, result: Any) -> None:
         call = self._open.pop() if self._open else None
         if call is None:
             return
+        call.changes = call.unread and call.buffers != _versions_of_buffers(module)
         tensors = tensors_in(self._torch, result)
         call.roots = {one.grad_fn._sequence_nr() for one in tensors if one.grad_fn is not None}
         prints = [fingerprint(self._torch, one) for one in tensors]
@@ -94,6 +116,16 @@ class CallReader:
         if call.parent is not None:
             call.parent.inner |= call.roots | call.inner
         self.calls.append(call)
+
+    def _extends(self, key: int, given: Any) -> bool:
+        """Whether this input is the last one of the same module and one position more."""
+        last = self._inputs.get(key)
+        if last is None or given.dim() < 2 or given.shape[1] < 2:
+            return False
+        before = given.detach()[:, :-1]
+        if last[:2] != (tuple(before.shape), str(before.dtype)):
+            return False
+        return bool(fingerprint(self._torch, before) == last)
 
     def _has_weights(self, module: Any) -> bool:
         known = self._known.get(id(module))
@@ -126,17 +158,38 @@ class CallReader:
     def single_samples(self) -> SingleSamples | None:
         """The model of which at least half of the calls follow a call on another row of the same
         tensor."""
-        outer: dict[int, list[Call]] = defaultdict(list)
-        for call in self.calls:
-            if call.parent is None:
-                outer[call.key].append(call)
-        for calls in outer.values():
+        for calls in self._outermost().values():
             pairs = [(one.row, other.row) for one, other in pairwise(calls)]
             follow = sum(a is not None and b is not None and _is_beside(a, b) for a, b in pairs)
             row = calls[-1].row
             if row is not None and follow and 2 * follow >= len(pairs):
                 return SingleSamples(where=calls[-1].call.where, samples=row.rows)
         return None
+
+    def growing_input(self) -> GrowingInput | None:
+        """The model of which most calls get the input of the call before and one position more."""
+        for calls in self._outermost().values():
+            growing = sum(one.grows for one in calls)
+            if growing >= _FEWEST_GROWING and 2 * growing >= len(calls) - 1:
+                last = calls[-1]
+                return GrowingInput(module=last.call.module, where=last.call.where, rows=last.rows)
+        return None
+
+    def unread_results(self, step: int, used: set[int]) -> list[UnreadResult]:
+        """Outermost calls whose result neither the script nor a backward reads."""
+        return [
+            UnreadResult(call=one.call, changes=one.changes)
+            for one in self._of(step)
+            if one.unread and not (one.roots | one.inner) & used
+        ]
+
+    def _outermost(self) -> dict[int, list[Call]]:
+        """The outermost calls, by module."""
+        found: dict[int, list[Call]] = defaultdict(list)
+        for call in self.calls:
+            if call.parent is None:
+                found[call.key].append(call)
+        return found
 
     def repeated(self, step: int, used: set[int]) -> list[RepeatedCall]:
         """Calls of the step with the inputs of an earlier one in it, or of the module's last one.
@@ -206,6 +259,29 @@ def _depth(call: Call) -> int:
 
 def _version(parameter: Any) -> int:
     return 0 if parameter.is_inference() else int(parameter._version)
+
+
+def _versions_of_buffers(module: Any) -> int:
+    return sum(_version(one) for one in module.buffers())
+
+
+def _keeps_results(module: Any) -> bool:
+    """Whether the call may leave something behind: hooks that see results, tensors among the
+    attributes."""
+    return any(
+        one._forward_hooks or any(hasattr(value, "grad_fn") for value in vars(one).values())
+        for one in module.modules()
+    )
+
+
+def _caller(frame: Any) -> Any:
+    """The frame that called the module itself; None if a library did so for the script."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name != "torch.nn.modules.module" and not name.startswith("boundby."):
+            return frame if user_line(frame.f_code, frame.f_lineno) is not None else None
+        frame = frame.f_back
+    return None
 
 
 def _keywords(frame: Any) -> Any:

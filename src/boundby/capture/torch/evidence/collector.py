@@ -101,7 +101,7 @@ class EvidenceCollector(StepHook):
         self._do(self._calls.begins, module, args)
 
     def _call_ends(self, module: Any, args: tuple[Any, ...], result: Any) -> None:
-        self._do(self._calls.ends, result)
+        self._do(self._calls.ends, module, result)
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._do(self._look_for_padding, args, kwargs)
@@ -115,9 +115,7 @@ class EvidenceCollector(StepHook):
         for ids in tensors_in(self._torch, [args, kwargs]):
             lengths = lengths_of(self._torch, ids)
             if lengths is not None:
-                bound = self._assignments.line_of.get(id(ids))
-                where = [bound] if bound else []
-                where += user_lines(sys._getframe(2))
+                where = self._assignments.bound_lines.of(ids) + user_lines(sys._getframe(2))
                 where = list(dict.fromkeys(where))
                 self._padding = Padding(where=where, width=int(ids.shape[1]), lengths=lengths)
                 return
@@ -154,6 +152,8 @@ class EvidenceCollector(StepHook):
             steps=self._steps,
             settings=self._settings(),
             repeated=[] if fixed else self._calls.repeated(_EXAMINED_STEP, used),
+            unread_results=self._calls.unread_results(_EXAMINED_STEP, used),
+            growing_input=self._calls.growing_input(),
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
             unused_gradients=self._gradients.unused(_EXAMINED_STEP),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),

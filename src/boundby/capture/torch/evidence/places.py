@@ -19,6 +19,8 @@ def user_lines(frame: FrameType | None) -> list[str]:
         line = user_line(frame.f_code, frame.f_lineno)
         if line is not None and line not in found:
             found.append(line)
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            break  # what runs the script is no part of it
         frame = frame.f_back
     return found
 

@@ -11,14 +11,15 @@ import inspect
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from boundby.capture.torch.evidence.bound_lines import BoundLines
+from boundby.capture.torch.evidence.continued import ContinuedPrints
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
-from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import Growth, RebuiltTensor
 
 _MOST_EVENTS = 300_000  # time limit
@@ -67,7 +68,8 @@ class AssignmentReader:
         self._kept: dict[str, int] = defaultdict(int)
         self._lengths: dict[int, int] = {}
         self._nodes: list[int] = []
-        self.line_of: dict[int, str] = {}
+        self.bound_lines = BoundLines(torch)
+        self._prints = ContinuedPrints(torch)
         self._running = False
 
     def start(self) -> None:
@@ -249,14 +251,16 @@ class AssignmentReader:
             if before.get(name) == id(one):
                 continue
             before[name] = id(one)
-            self.line_of[id(one)] = line
+            self.bound_lines.bind(one, line)
             if isinstance(one, torch.Tensor) and one.grad_fn is not None:
                 if name in _read_by(frame.f_code, number, name):
                     self._kept[line] += 1
                 self._add(line, name, None, 0.0, None)
                 continue
             size = one.nbytes if hasattr(one, "nbytes") else 0
-            key = self._add(line, name, fingerprint(torch, one), float(size), one)
+            count = self._counts[line, name]
+            print_ = self._prints.of((line, name, count), one)
+            key = self._add(line, name, print_, float(size), one)
             if isinstance(one, torch.Tensor):
                 self._fills.bind(id(frame), key, one)
 
@@ -268,9 +272,9 @@ class AssignmentReader:
         parts = list(result) if isinstance(result, list | tuple) else [result]
         if not 0 < len(parts) <= _MOST_PARTS:
             return
-        prints = [self._print_of(one) for one in parts]
         place = defined, frame.f_code.co_name
         count = self._counts[place]
+        prints = [self._print_of((*place, count, at), one) for at, one in enumerate(parts)]
         self._counts[place] += 1
         caller = frame.f_back
         called_at = user_line(caller.f_code, caller.f_lineno) if caller is not None else None
@@ -278,10 +282,10 @@ class AssignmentReader:
             print=None if None in prints else tuple(prints), lines=lines, called_at=called_at or ""
         )
 
-    def _print_of(self, value: object) -> Any:
+    def _print_of(self, key: Hashable, value: object) -> Any:
         if isinstance(value, self._torch.Tensor) and (value.requires_grad or value.is_inference()):
             return None
-        return fingerprint(self._torch, value)
+        return self._prints.of(key, value)
 
     def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> Key:
         count = self._counts[line, name]
