@@ -8,6 +8,7 @@ from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
 from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.model import StepModel
+from boundby.step.rows import interpreted
 from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor
 
@@ -154,3 +155,17 @@ def test_python_loops_of_samples_can_be_operators() -> None:
     assert looped.saving_ns.expected == pytest.approx(0.92 * 500e3, rel=0.05)
     assert "tensor operators" in looped.change and "tensor operators" not in decoded.change
     assert looped.where == ["train.py:9", "train.py:3"]
+
+
+@pytest.mark.parametrize(("us", "short"), [(10.0, True), (1000.0, False)])
+def test_short_calls_made_once_per_sample_can_be_one_operator(us: float, short: bool) -> None:
+    scene = Scene(end=20 * us)
+    for at in range(20):
+        scene.on_host(at * us, (at + 1) * us, HostKind.PYTHON, "train.py(2): __getitem__")
+        scene.on_host(at * us, (at + 1) * us, HostKind.PYTHON, "<built-in method decode>")
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(timeline.host, source=np.zeros(40, np.int32))
+    timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:3"])
+    found = interpreted(step_model_of(timeline))
+    assert found[::2].all()
+    assert (found[1::2] == short).all()
