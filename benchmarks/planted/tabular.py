@@ -1,5 +1,5 @@
 """Churn prediction from rows of a CSV file with a residual MLP."""
-# mistake parse: main-process-data, python-in-step
+# mistake parse: main-process-data, waiting-for-data, python-in-step
 # mistake report: host-metrics, python-in-step
 # mistake batchnorm: modules-made, python-in-step, rebuilt-tensors
 # mistake scaler: python-in-step, rebuilt-tensors, main-process-data

@@ -220,6 +220,21 @@ def test_a_table_for_the_length_of_each_batch_is_a_part_of_one_constant() -> Non
     assert found == {"mask", "table(...)"}
 
 
+def test_a_cache_that_grows_is_no_constant_but_its_mask_is() -> None:
+    model, kept = network(), torch.randn(20, 8)
+
+    def step() -> None:
+        nonlocal kept
+        keys = torch.cat([kept, torch.randn(1, 8)])
+        mask = torch.full((len(keys), len(keys)), -1.0).triu(1)
+        kept = keys
+        with torch.no_grad():
+            model(keys + mask[:, :8])
+
+    found = {name for one in evidence_of(step).rebuilt for name in one.names}
+    assert found == {"mask"}
+
+
 def test_constant_tensor_in_a_long_comprehension_is_found() -> None:
     model = network()
 

@@ -1,18 +1,23 @@
 """Tensors that continue those of the step before: the same values as far as both reach.
 
 A table of positions or a mask that is made for the length of each batch is a part of the one for
-the longest: it could be made once, like one of fixed size.
+the longest: it could be made once, like one of fixed size. What only grows may be a collection of
+results, as a cache of keys and values: it counts only where its line makes a tensor from nothing.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
 from collections.abc import Hashable
+from types import CodeType
 from typing import Any
 
 from boundby.capture.torch.evidence.values import fingerprint
 
 _MOST_BYTES = 4 << 20  # memory limit: larger tensors are compared by their fingerprints alone
 _FEWEST = 16  # values in common
+_MADE_BY = frozenset({"arange", "eye", "full", "linspace", "ones", "zeros"})
 
 
 class ContinuedPrints:
@@ -21,6 +26,8 @@ class ContinuedPrints:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._last: dict[Hashable, tuple[Any, Any]] = {}  # the print, and a copy of the values
+        self._only_grew: set[Hashable] = set()
+        self._shrank: set[Hashable] = set()
 
     def of(self, key: Hashable, value: Any) -> Any:
         found = fingerprint(self._torch, value)
@@ -32,10 +39,16 @@ class ContinuedPrints:
         known, before = self._last.get(key, (None, None))
         if known is not None and known != found and self._continue(before, plain):
             found = known
+            shrank = plain.numel() < before.numel()
+            (self._shrank if shrank else self._only_grew).add(key)
         longer = before is None or known != found or plain.numel() > before.numel()
         if longer:
             self._last[key] = found, plain.clone()
         return found
+
+    def only_grew(self, key: Hashable) -> bool:
+        """Whether the tensors of this key continue one another, each longer than the last."""
+        return key in self._only_grew and key not in self._shrank
 
     def _continue(self, one: Any, other: Any) -> bool:
         """Whether two tensors of different sizes have the same values where both have some."""
@@ -47,3 +60,15 @@ class ContinuedPrints:
         with self._torch.no_grad():
             part = one[common]
             return part.numel() >= _FEWEST and bool(self._torch.equal(part, other[common]))
+
+
+@functools.cache
+def makes_tensors(code: CodeType, line: int) -> bool:
+    """Whether a line of the code names a function that makes a tensor from nothing."""
+    here = False
+    for one in dis.get_instructions(code):
+        if one.starts_line is not None:
+            here = one.starts_line == line
+        if here and one.opname.startswith("LOAD_") and str(one.argval) in _MADE_BY:
+            return True
+    return False

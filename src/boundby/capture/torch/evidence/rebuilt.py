@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from boundby.capture.torch.evidence.bound_lines import BoundLines
-from boundby.capture.torch.evidence.continued import ContinuedPrints
+from boundby.capture.torch.evidence.continued import ContinuedPrints, makes_tensors
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
 from boundby.model.evidence import Growth, RebuiltTensor
@@ -260,6 +260,10 @@ class AssignmentReader:
             size = one.nbytes if hasattr(one, "nbytes") else 0
             count = self._counts[line, name]
             print_ = self._prints.of((line, name, count), one)
+            if self._prints.only_grew((line, name, count)) and not makes_tensors(
+                frame.f_code, number
+            ):
+                print_ = None
             key = self._add(line, name, print_, float(size), one)
             if isinstance(one, torch.Tensor):
                 self._fills.bind(id(frame), key, one)
@@ -285,7 +289,8 @@ class AssignmentReader:
     def _print_of(self, key: Hashable, value: object) -> Any:
         if isinstance(value, self._torch.Tensor) and (value.requires_grad or value.is_inference()):
             return None
-        return self._prints.of(key, value)
+        found = self._prints.of(key, value)
+        return None if self._prints.only_grew(key) else found
 
     def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> Key:
         count = self._counts[line, name]
