@@ -85,9 +85,8 @@ def parts(
 ) -> list[PlanMemory]:
     """Memory by part on the fullest chip."""
     mine = held(config, mesh)
-    # Chips of the context axis hold the same weights and share the states too.
-    replicas = mesh.fsdp * mesh.context
-    expert_replicas = max(1.0, mesh.fsdp * mesh.context * mesh.tensor / mesh.expert)
+    replicas = mesh.holders.fsdp
+    expert_replicas = max(1.0, replicas * mesh.tensor / mesh.expert)
 
     def sharded(per_param: float, level: int) -> float:
         over = replicas if mesh.zero >= level else 1
@@ -106,7 +105,7 @@ def parts(
         activations += activation_bytes(config, part, "none", moe=bool(config.moe_layers))
     logits = part.tokens * config.vocab / part.tensor * assumptions.LOGIT_BYTES
     gathered = 0.0
-    if mesh.fsdp > 1 and mesh.zero == 3:
+    if replicas > 1 and mesh.zero == 3:
         gathered = 2 * 2 * (mine.dense + mine.experts) / max(1.0, config.layers / mesh.pipeline)
     return [
         PlanMemory(name="weights", bytes=sharded(states.weights, 3)),

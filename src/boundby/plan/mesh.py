@@ -58,8 +58,15 @@ class Mesh(Record, frozen=True, kw_only=True):
         return self.data * self.fsdp
 
     @property
-    def sharding(self) -> str:
-        return f"ZeRO-{self.zero}" if self.fsdp > 1 else "replicated"
+    def holders(self) -> Mesh:
+        """The mesh as weights and gradients see it: chips of the context axis hold the same ones,
+        and shard or sum them as replicas do."""
+        return msgspec.structs.replace(self, context=1, fsdp=self.fsdp * self.context)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether every micro-batch gathers the weights again (ZeRO-3)."""
+        return self.zero == 3 and self.holders.fsdp > 1
 
     def size(self, axis: Axis) -> int:
         return int(getattr(self, axis))

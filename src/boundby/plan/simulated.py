@@ -104,7 +104,7 @@ def _parts(step: Step, layers: int, mesh: Mesh, count: int) -> list[_Part]:
     inside = sum(one.exposed_ns for one in step.traffic if one.axis not in _BESIDE)
     waited = inside / (2 * layers * step.micro_batches)
     forward, backward = step.forward_ns / layers + waited, step.backward_ns / layers + waited
-    sharded = mesh.zero == 3
+    sharded = mesh.gathers
     gather, reduce = _per_layer(step, layers, sharded)
     parts = []
     for micro in range(count):

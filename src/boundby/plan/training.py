@@ -252,7 +252,7 @@ def _again(passes: Passes, recompute: Recompute) -> Work:
 def _host_ns(target: Target, job: Training, work: Work, mesh: Mesh, config: ModelConfig) -> float:
     if job.compiled or target.is_tpu or target.machine.vendor == "aws":
         return 0.0
-    gathers = 3 * config.layers / mesh.pipeline if mesh.fsdp > 1 and mesh.zero == 3 else 0
+    gathers = 3 * config.layers / mesh.pipeline if mesh.gathers else 0
     return (work.operators + gathers) * assumptions.EAGER_KERNEL_HOST_NS
 
 
@@ -329,6 +329,7 @@ def _weight_traffic(
     `beside` are the times of one micro-batch forward and backward, with what they wait for.
     """
     forward_ns, backward_ns = beside
+    mesh = mesh.holders
     mine = memory.held(config, mesh)
     params = mine.dense + mine.experts
     found = []
@@ -386,13 +387,13 @@ def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Tar
     gradients (Megatron with Transformer Engine) hide it behind their arithmetic.
     """
     mine = memory.held(config, mesh)
-    params = (mine.dense + mine.experts) / (mesh.fsdp if mesh.zero == 3 else 1)
+    params = (mine.dense + mine.experts) / (mesh.holders.fsdp if mesh.gathers else 1)
     return kernels.stream(target, 2 * job.states.gradients * params).ns
 
 
 def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
     mine = memory.held(config, mesh)
-    params = (mine.dense + mine.experts) / mesh.fsdp
+    params = (mine.dense + mine.experts) / mesh.holders.fsdp
     one = kernels.tensor(max(1, round(params)), dtype="float32")
     call = OpCall(name="aten::_fused_adamw_", args=((one,), (one,), (one,), (one,)))
     return kernels.pointwise(target, call).ns
