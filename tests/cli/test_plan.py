@@ -45,8 +45,8 @@ def test_single_operator_is_planned() -> None:
         (("llama-3.1-8b", "--on", "h100", "--mesh", "tensor=8,tp=2"), "tensor twice"),
         (("llama-3.1-8b", "--on", "h100", "--mesh", "context=16", "--seq", "8"), "context=8 would"),
         (
-            ("llama-3.1-8b", "--on", "h100", "--serve", "--mesh", "tensor=8"),
-            "--mesh has no meaning",
+            ("llama-3.1-8b", "--on", "h100", "--serve", "--micro-batch", "8"),
+            "--micro-batch has no meaning",
         ),
         (
             ("llama-3.1-8b", "--on", "h100", "--search", "--mesh", "tensor=8"),

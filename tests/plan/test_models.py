@@ -6,6 +6,7 @@ import pytest
 import boundby
 from boundby.model.errors import BoundbyError
 from boundby.plan import models
+from boundby.plan.config_checked import CHECKED, UNREAD
 from boundby.plan.config_json import from_mapping
 
 
@@ -143,7 +144,7 @@ def test_image_encoders_attend_to_all_patches() -> None:
     assert (vision.tokens, diffusion.tokens) == (197, 256)
     assert not vision.causal
     assert not diffusion.causal
-    assert diffusion.modulated
+    assert diffusion.modulation == 6
     assert not vision.gated
 
 
@@ -151,6 +152,81 @@ def test_windows_are_read_by_their_pattern() -> None:
     gemma = from_mapping(GEMMA_3)
     assert (gemma.window, gemma.windowed) == (1024, 5 / 6)
     assert gemma.gated
+
+
+SD_3 = {
+    "_class_name": "SD3Transformer2DModel", "num_layers": 24, "num_attention_heads": 24,
+    "attention_head_dim": 64, "patch_size": 2, "sample_size": 128,
+}  # fmt: skip
+FLUX = {
+    "_class_name": "FluxTransformer2DModel", "num_layers": 19, "num_single_layers": 38,
+    "num_attention_heads": 24, "attention_head_dim": 128,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "billions"), [(SD_3, 2.03), (FLUX, 11.9)])
+def test_two_streams_have_weights_for_images_and_for_text(
+    raw: dict[str, object], billions: float
+) -> None:
+    """Stable Diffusion 3 medium and FLUX.1, as published; a token passes one stream."""
+    config = from_mapping(raw)
+    assert config.params / 1e9 == pytest.approx(billions, rel=0.01)
+    assert config.active_params < 0.6 * config.params
+    assert "text" in config.notes[0]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"_class_name": "PixArtTransformer2DModel", "num_layers": 28, "num_attention_heads": 16,
+         "attention_head_dim": 72, "cross_attention_dim": 1152},
+        {**SD_3, "dual_attention_layers": [0, 1]},
+        {"_class_name": "AutoencoderKL"},
+    ],
+)  # fmt: skip
+def test_other_models_of_diffusers_are_refused(raw: dict[str, object]) -> None:
+    with pytest.raises(BoundbyError, match=r"no costs for: DiTTransformer2DModel, .* would"):
+        from_mapping(raw)
+
+
+SMALL = {
+    "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 32000,
+    "intermediate_size": 4096,
+}  # fmt: skip
+
+
+def test_a_kind_not_compared_with_a_real_model_is_planned_with_a_note() -> None:
+    assert "not compared with a real model" in from_mapping({"model_type": "new", **SMALL}).notes[0]
+    assert from_mapping({"model_type": "llama", **SMALL}).notes == ()
+
+
+def test_the_text_model_of_a_larger_one_is_noted() -> None:
+    assert from_mapping(GEMMA_3).notes == ("its text model alone is planned",)
+
+
+def test_a_kind_whose_config_does_not_show_its_layers_is_refused() -> None:
+    with pytest.raises(BoundbyError, match="the sizes of its config do not describe"):
+        from_mapping({"model_type": "doge", **SMALL})
+
+
+def test_no_kind_is_both_checked_and_refused() -> None:
+    assert not CHECKED & UNREAD
+
+
+def test_heads_that_do_not_divide_the_hidden_size_need_a_width() -> None:
+    odd = {"model_type": "llama", **SMALL, "num_attention_heads": 7}
+    with pytest.raises(BoundbyError, match="a head_dim would"):
+        from_mapping(odd)
+    assert from_mapping({**odd, "head_dim": 128}).head_dim == 128
+
+
+def test_sequences_are_no_longer_than_the_positions_of_the_model(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "bert", **SMALL, "max_position_embeddings": 512}))
+    plan = boundby.plan(str(file), "h100", "fsdp=8", batch=64)
+    assert plan.tokens == 64 * 512
+    longer = boundby.plan(str(file), "h100", "fsdp=8", batch=64, sequence=4096)
+    assert any("longer than the 512 positions" in note for note in longer.notes)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from boundby.model import OpCall
+from boundby.ops.attention import FULL, Shape, attend
 from boundby.plan import assumptions, chips, collectives, kernels, layers, limits, memory, models
 from boundby.plan.mesh import Group
 from boundby.plan.model_config import ModelConfig
@@ -22,7 +23,6 @@ H100, B200, GB200 = (chips.find(name) for name in ("h100", "b200", "gb200"))
 POD = math.prod(V5P.fabric.pod)
 DAY, YEAR = 86400.0, 86400.0 * 365
 LLAMA2_13B, LLAMA3_70B = models.MODELS["llama-2-13b"], models.MODELS["llama-3.1-70b"]
-CACHE_70B = limits.kv_bytes_per_token(80, 8, 128, 1.0)
 
 
 def _peak(target: chips.Target, unit: str = "bfloat16") -> float:
@@ -35,7 +35,33 @@ def _model(**sizes: int | bool) -> ModelConfig:
     return ModelConfig(name="book", **{**base, **attention, **sizes})  # type: ignore[arg-type]
 
 
+def _kv_bytes(layers: int, kv_heads: int, head_dim: int, element_bytes: float) -> float:
+    config = _model(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
+    return layers * config.kv_elements_per_token * element_bytes
+
+
+def _step_s(target: chips.Target, count: int, weights: float, cache: float) -> float:
+    """Weights and cache read once, spread over the chips."""
+    return kernels.stream(target, (weights + cache) / count).minimum_ns * 1e-9
+
+
+def _compute_s(
+    target: chips.Target, flops: float, count: int = 1, utilisation: float = 1.0
+) -> float:
+    return flops / (count * _peak(target) * utilisation)
+
+
+def _attention_intensity(queries: int, keys: int, group: int = 1) -> float:
+    """Operations per byte of attention over whole sequences, from the formulas of the operators."""
+    query = kernels.tensor(1, group, queries, 128, dtype="bfloat16")
+    key = kernels.tensor(1, 1, keys, 128, dtype="bfloat16")
+    shape = Shape(batch=1, heads=group, queries=queries, keys=keys, width=128, value_width=128)
+    cost = attend(query, key, key, shape=shape, mask=FULL)
+    return cost.total_flops / cost.bytes
+
+
 DENSE = _model()
+CACHE_70B = _kv_bytes(80, 8, 128, 1.0)
 GROUPED = _model(kv_heads=8, head_dim=256, vocab=32128, tied=True)
 MIXTURE = _model(
     kv_heads=8, head_dim=256, vocab=32128, tied=True, experts=16, active_experts=2, moe_ffn=16384
@@ -75,7 +101,7 @@ def _add_us(elements: int) -> float:
 
 
 def _step_ms(batch: int, cache_gb: float) -> float:
-    return limits.decode_step_s(V5E, 8, 26e9, batch * cache_gb * 1e9) * 1e3
+    return _step_s(V5E, 8, 26e9, batch * cache_gb * 1e9) * 1e3
 
 
 GATHER, REDUCE, ALL = (
@@ -88,8 +114,8 @@ across = limits.gather_rate(H100, across=True)
 rows_per_chip = limits.data_parallel_batch
 
 ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
-    "roofline-ex1a": (1.01, lambda: limits.compute_s(H100, 1e12) * 1e3),
-    "roofline-ex1b": (1.1, lambda: limits.compute_s(V6E, 1e12) * 1e3),
+    "roofline-ex1a": (1.01, lambda: _compute_s(H100, 1e12) * 1e3),
+    "roofline-ex1b": (1.1, lambda: _compute_s(V6E, 1e12) * 1e3),
     "roofline-ex2": (240, lambda: limits.critical_batch(V5E)),
     "roofline-ex3": (0.5, lambda: limits.intensity(1, 10**6, 1)),
     "roofline-ex5": (240, lambda: limits.critical_batch(V5E)),
@@ -126,8 +152,8 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     ),
     "tpus-q5b": (186.4, lambda: 2 * 8 * 128 * 8192 / limits.gather_rate(V5E) * 1e6),
     "tpus-q6b": (167, lambda: 15e9 / limits.gather_rate(V5E) * 1e3),
-    "tpus-q6c": (19.51, lambda: limits.decode_step_s(V5E, 1, 16e9, 0) * 1e3),
-    "tpus-q6d": (1.4, lambda: limits.compute_s(V5E, 2 * 8 * 131072**2) * 1e3),
+    "tpus-q6c": (19.51, lambda: _step_s(V5E, 1, 16e9, 0) * 1e3),
+    "tpus-q6d": (1.4, lambda: _compute_s(V5E, 2 * 8 * 131072**2) * 1e3),
     "sharding-ex1": (45e3, lambda: 4.5e10 * assumptions.HOP_NS * 1e-9),
     "sharding-ex2": (0.95, lambda: assumptions.LINK_SHARE["torus"]),
     "sharding-pq2a": (373, lambda: _bandwidth_us(GATHER, 2 * 2048 * 8192, _ring(4), V5E)),
@@ -150,27 +176,27 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         lambda: _bandwidth_us(ALL, V, _ring(4), V4) / _bandwidth_us(GATHER, V, _ring(4), V4),
     ),
     "transformers-ex2": (4.2e12, lambda: _full_recompute(_model(hidden=8192), 4e6)),
-    "transformers-ex3": (8, lambda: limits.kv_bytes_per_token(64, 64, 128, 1) * 8192 / 2**30),
+    "transformers-ex3": (8, lambda: _kv_bytes(64, 64, 128, 1) * 8192 / 2**30),
     "transformers-q1a": (1.744e10, lambda: DENSE.params),
     "transformers-q1b": (
         0.25,
         lambda: DENSE.attention_params / (DENSE.attention_params + DENSE.dense_ffn_params),
     ),
-    "transformers-q1c": (512, lambda: limits.kv_bytes_per_token(64, 32, 128, 1) / 1024),
-    "transformers-q4a": (8, lambda: limits.attention_intensity(1, 10**6, 8)),
+    "transformers-q1c": (512, lambda: _kv_bytes(64, 32, 128, 1) / 1024),
+    "transformers-q4a": (8, lambda: _attention_intensity(1, 10**6, 8)),
     "transformers-q4b": (240, lambda: limits.critical_batch(V5E)),
     "transformers-q5": (
         6 * 64 * DENSE.attention_params,
         lambda: _model(causal=False).train_flops_per_token(8192) - 6 * DENSE.active_params,
     ),
-    "transformers-q8": (3840, lambda: limits.expert_batch(V5E, 256, 8, weight_bytes=1)),
+    "transformers-q8": (3840, lambda: limits.critical_batch(V5E, weight_bytes=1, experts=256 / 8)),
     "training-ex1": (9.6e9, lambda: V5P.memory_bytes / 10),
     "training-ex2": (2550, lambda: rows_per_chip(V5P)),
     "training-ex3": (850, lambda: rows_per_chip(V5P, rings=3)),
     "training-ex4": (7.6e6, lambda: rows_per_chip(V5P, rings=3) * POD),
     "training-ex5": (4.7e4, lambda: 40e6 / rows_per_chip(V5P, rings=3)),
     "training-ex6a": (18823, lambda: 16e6 / rows_per_chip(V5P, rings=3)),
-    "training-ex6b": (17, lambda: limits.compute_s(V5P, 6.3e24, 18823, 0.5) / DAY),
+    "training-ex6b": (17, lambda: _compute_s(V5P, 6.3e24, 18823, 0.5) / DAY),
     "training-ex7": (11.76, lambda: limits.tensor_limit(V5P, 30000)),
     "training-ex8": (2.04e4, lambda: 8 * rows_per_chip(V5P)),
     "training-ex9": (19.61, lambda: limits.tensor_limit(V5P, 50000)),
@@ -188,16 +214,16 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "training-q3c": (3.48e6, lambda: 4096 * rows_per_chip(V5P, rings=3)),
     "training-q3d": (235, lambda: limits.mixed_batch(V5P, 13824)),
     "training-q3e": (1333, lambda: limits.best_fsdp(3e6, 4096, 13824)),
-    "training-q3f": (310.5, lambda: limits.compute_s(V5P, 6 * 3e6 * 13e9, 4096, 0.4) * 1e3),
+    "training-q3f": (310.5, lambda: _compute_s(V5P, 6 * 3e6 * 13e9, 4096, 0.4) * 1e3),
     "applied-training-ex1": (5.63e10, lambda: 80 * LLAMA3_70B.dense_ffn_params),
     "applied-training-ex2": (2.1e9, lambda: LLAMA3_70B.vocab_params),
     "applied-training-ex3": (1.2e10, lambda: 80 * LLAMA3_70B.attention_params),
     "applied-training-ex4": (7.04e10, lambda: LLAMA3_70B.params),
     "applied-training-ex5a": (4.2e11, lambda: 6 * LLAMA3_70B.params),
-    "applied-training-ex5b": (0.915, lambda: limits.compute_s(V5P, 4.2e11) * 1e3),
+    "applied-training-ex5b": (0.915, lambda: _compute_s(V5P, 4.2e11) * 1e3),
     "applied-training-ex6a": (6.3e24, lambda: 6 * LLAMA3_70B.params * 15e12),
-    "applied-training-ex6b": (435, lambda: limits.compute_s(V5P, 6.3e24) / YEAR),
-    "applied-training-ex7": (44, lambda: limits.compute_s(V5P, 6.3e24, POD, 0.4) / DAY),
+    "applied-training-ex6b": (435, lambda: _compute_s(V5P, 6.3e24) / YEAR),
+    "applied-training-ex7": (44, lambda: _compute_s(V5P, 6.3e24, POD, 0.4) / DAY),
     "applied-training-ex8a": (10.5e12, lambda: 2 * _full_recompute(LLAMA3_70B, 4e6)),
     "applied-training-ex8b": (11.2e12, lambda: 2 * _full_recompute(LLAMA3_70B, 4e6) + 700e9),
     "applied-training-ex8c": (
@@ -211,47 +237,37 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "applied-training-ex10": (468, lambda: Training(sequence=4096, batch=1024).tokens / POD),
     "applied-training-ex11": (113, lambda: limits.mixed_batch(V5P, 28672)),
     "applied-training-ex12": (1618, lambda: limits.best_fsdp(4 * 1024**2, POD, 28672)),
-    "inference-ex1": (2048, lambda: limits.attention_intensity(4096, 4096)),
+    "inference-ex1": (2048, lambda: _attention_intensity(4096, 4096)),
     "inference-pq1a": (
         2.5,
-        lambda: limits.decode_step_s(V5E, 16, 30e9, 4 * 8192 * 100e3) * 1e3,
+        lambda: _step_s(V5E, 16, 30e9, 4 * 8192 * 100e3) * 1e3,
     ),
     "inference-pq1b": (
         21,
         lambda: (
-            (
-                limits.decode_step_s(V5E, 16, 0, 256 * 8192 * 100e3)
-                + limits.compute_s(V5E, 2 * 256 * 30e9, 16)
-            )
-            * 1e3
+            (_step_s(V5E, 16, 0, 256 * 8192 * 100e3) + _compute_s(V5E, 2 * 256 * 30e9, 16)) * 1e3
         ),
     ),
-    "inference-ex2": (6.7e9, lambda: limits.kv_bytes_per_token(40, 40, 128, 2) * 8192),
+    "inference-ex2": (6.7e9, lambda: _kv_bytes(40, 40, 128, 2) * 8192),
     "inference-q1a": (1.84e10, lambda: GROUPED.params),
-    "inference-q1b": (262, lambda: limits.kv_bytes_per_token(64, 8, 256, 1) / 1e3),
-    "inference-q2a": (33.5e9, lambda: limits.kv_bytes_per_token(64, 8, 256, 1) * 128e3),
+    "inference-q1b": (262, lambda: _kv_bytes(64, 8, 256, 1) / 1e3),
+    "inference-q2a": (33.5e9, lambda: _kv_bytes(64, 8, 256, 1) * 128e3),
     "inference-q2b": (
         7.093,
-        lambda: (
-            (16 * V5E.memory_bytes - GROUPED.params)
-            / (limits.kv_bytes_per_token(64, 8, 256, 1) * 128e3)
-        ),
+        lambda: (16 * V5E.memory_bytes - GROUPED.params) / (_kv_bytes(64, 8, 256, 1) * 128e3),
     ),
     "inference-q2c": (
         56.74,
-        lambda: (
-            (16 * V5E.memory_bytes - GROUPED.params)
-            / (limits.kv_bytes_per_token(64, 1, 256, 1) * 128e3)
-        ),
+        lambda: (16 * V5E.memory_bytes - GROUPED.params) / (_kv_bytes(64, 1, 256, 1) * 128e3),
     ),
-    "inference-q3": (1.4, lambda: limits.decode_step_s(V5E, 16, GROUPED.params, 0) * 1e3),
+    "inference-q3": (1.4, lambda: _step_s(V5E, 16, GROUPED.params, 0) * 1e3),
     "inference-q5a": (2.12e11, lambda: MIXTURE.params),
     "inference-q5b": (3.12e10, lambda: MIXTURE.active_params),
-    "inference-q5c": (1920, lambda: limits.expert_batch(V5E, 16, 2)),
+    "inference-q5c": (1920, lambda: limits.critical_batch(V5E, experts=MIXTURE.sparsity)),
     "inference-q5d": (6.24e10, lambda: 2 * MIXTURE.active_params),
     "inference-app1": (
         327.4,
-        lambda: limits.decode_step_s(V5E, 4, 2 * 2 * 8192 * 32768, 0) * 1e6,
+        lambda: _step_s(V5E, 4, 2 * 2 * 8192 * 32768, 0) * 1e6,
     ),
     "inference-app2": (360e3, lambda: 8 * 4.5e10 * assumptions.HOP_NS * 1e-9),
     "applied-inference-ex1 h100": (3.3e17, lambda: _peak(H100) * 3600 / 10.8),
@@ -265,19 +281,19 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "applied-inference-q2c": (7, lambda: (70e9 + 32 * CACHE_70B * 8192) / V5E.memory_bytes),
     "applied-inference-q3a": (
         17.07,
-        lambda: limits.decode_step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192) * 1e3,
+        lambda: _step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192) * 1e3,
     ),
     "applied-inference-q3b": (
         1882,
-        lambda: 32 / limits.decode_step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192),
+        lambda: 32 / _step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192),
     ),
     "applied-inference-q3c": (
         235,
-        lambda: 4 / limits.decode_step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192),
+        lambda: 4 / _step_s(V5E, 8, 70e9, 32 * CACHE_70B * 8192),
     ),
     "applied-inference-q3d": (
         8.537,
-        lambda: limits.decode_step_s(V5E, 16, 70e9, 32 * CACHE_70B * 8192) * 1e3,
+        lambda: _step_s(V5E, 16, 70e9, 32 * CACHE_70B * 8192) * 1e3,
     ),
     "applied-inference-q3e": (26, lambda: limits.tensor_limit(V5E, 28672, rings=2)),
     "applied-inference-q4 bf16": (240, lambda: limits.critical_batch(V5E)),
@@ -301,8 +317,8 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         43.2,
         lambda: (4 * V5E.memory_bytes - 35e9) / (CACHE_70B / 2 * 8192),
     ),
-    "applied-inference-q6a": (19.51, lambda: limits.decode_step_s(V5E, 1, 16e9, 0) * 1e3),
-    "applied-inference-q6c": (10.67, lambda: limits.decode_step_s(V5E, 4, 35e9, 0) * 1e3),
+    "applied-inference-q6a": (19.51, lambda: _step_s(V5E, 1, 16e9, 0) * 1e3),
+    "applied-inference-q6c": (10.67, lambda: _step_s(V5E, 4, 35e9, 0) * 1e3),
     "applied-inference-q8a": (139, lambda: 372e9 / (2 * CACHE_70B * 8192)),
     "applied-inference-q9b links": (
         11.7,
@@ -310,14 +326,14 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     ),
     "applied-inference-q9b memory": (
         18,
-        lambda: limits.decode_step_s(V5E, 32, 2 * 8192 * 28672, 0) * 1e6,
+        lambda: _step_s(V5E, 32, 2 * 8192 * 28672, 0) * 1e6,
     ),
     "applied-inference-q9b arithmetic": (
         4.8,
-        lambda: limits.compute_s(V5E, 2 * 64 * 8192 * 28672, 32) * 1e6,
+        lambda: _compute_s(V5E, 2 * 64 * 8192 * 28672, 32) * 1e6,
     ),
-    "applied-inference-q10": (0.91, lambda: limits.compute_s(V5E, 2 * 70e9 * 8192, 16, 0.4)),
-    "applied-inference-ex2": (5.335, lambda: limits.decode_step_s(V5E, 16, 70e9, 0) * 1e3),
+    "applied-inference-q10": (0.91, lambda: _compute_s(V5E, 2 * 70e9 * 8192, 16, 0.4)),
+    "applied-inference-ex2": (5.335, lambda: _step_s(V5E, 16, 70e9, 0) * 1e3),
     "gpus-q1.3 h100": (295, lambda: limits.critical_batch(H100)),
     "gpus-q1.3 b200": (281, lambda: limits.critical_batch(B200)),
     "gpus-q1.4a": (8.6, lambda: _minimum_us(B200, 64, 4096, 8192, "float16")),
@@ -351,7 +367,7 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "gpus-q5.1 in a node": (2500, lambda: rows_per_chip(B200)),
     "gpus-q5.1 across nodes": (5625, lambda: _peak(B200) / limits.gather_rate(B200, across=True)),
     "gpus-q5.2a": (8.75, lambda: 10 * 70e9 / H100.memory_bytes),
-    "gpus-q5.2b": (40, lambda: limits.compute_s(H100, 6 * 70e9 * 15e12, 4096, 0.45) / DAY),
+    "gpus-q5.2b": (40, lambda: _compute_s(H100, 6 * 70e9 * 15e12, 4096, 0.45) / DAY),
     "gpus-q5.2d": (87.5, lambda: 10 * 70e9 / 8 / 1e9),
     "gpus-q5.2f": (309, lambda: _peak(H100) / (8 * across)),
     "gpus-q5.3": (2048, lambda: Training(sequence=4096, batch=384).tokens / 768),

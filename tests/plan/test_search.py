@@ -25,6 +25,12 @@ def test_a_sweep_gets_faster_with_more_chips() -> None:
     assert times == sorted(times, reverse=True)
 
 
+def test_a_sweep_names_the_numbers_of_chips_that_do_not_fit() -> None:
+    found = sweep(models.find("llama-3.1-70b"), JOB, chips.find("h100"), [8, 64])
+    assert [choice.chips for choice in found.choices] == [64]
+    assert any(note.startswith("8 chips are left out: ") for note in found.notes)
+
+
 def test_model_too_large_reports_the_chips_needed() -> None:
     with pytest.raises(BoundbyError, match="chips would"):
         search(models.MODELS["llama-3.1-405b"], JOB, chips.find("h100"), 8)

@@ -1,6 +1,7 @@
 """Properties of a planned service: parts add up, physics is monotone."""
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanResult
 from boundby.plan import chips, models, requests, serving
 from boundby.plan.chips import Target
 from boundby.plan.serving import Service
@@ -70,6 +72,60 @@ def test_time_per_token_grows_with_the_batch_and_throughput_too() -> None:
     assert times == sorted(times)
     assert rates == sorted(rates)
     assert sum(term.exposed_ns for term in plan.terms) == pytest.approx(plan.step_ns.expected)
+
+
+def _served(model: str, chip: str, **how: Any) -> PlanResult:
+    return requests.plan_serving(model, chip, input_tokens=512, output_tokens=128, **how)
+
+
+def test_spread_experts_exchange_their_tokens() -> None:
+    shared = _served("deepseek-v3", "h200", mesh="tensor=16", batch=64)
+    spread = _served("deepseek-v3", "h200", mesh="tensor=16,expert=16", batch=64)
+    assert "tokens to experts" not in {term.name for term in shared.terms}
+    links = {term.name: term.total_ns for term in spread.terms}
+    assert links["tokens to experts"] > 0
+    # 58 of its 61 layers have experts: one all-reduce less in each.
+    before = {term.name: term.total_ns for term in shared.terms}["all-reduces"]
+    assert links["all-reduces"] == pytest.approx(before * (2 * 61 - 58) / (2 * 61))
+
+
+def test_stages_divide_the_weights_and_serve_batches_at_once() -> None:
+    one = _served("llama-3.1-70b", "h100", mesh="tensor=8", batch=8)
+    two = _served("llama-3.1-70b", "h100", mesh="tensor=8,pipeline=2", batch=8)
+    assert two.chips == 16
+    assert two.memory[0].bytes == pytest.approx(one.memory[0].bytes / 2)
+    assert one.serving
+    assert two.serving
+    assert two.serving.output_tokens_per_s > 1.8 * one.serving.output_tokens_per_s
+
+
+def test_four_bit_weights_are_half_of_eight_bit_ones_and_their_scales() -> None:
+    """405 billion weights of 4 bits with a 8-bit scale for 16, and two tables of 16 bits."""
+    plan = _served("llama-3.1-405b", "b200", count=8, precision="nvfp4")
+    tables = 2 * 128256 * 16384
+    expected = ((405.8e9 - tables) * (0.5 + 1 / 16) + 2 * tables) / 8
+    assert plan.memory[0].bytes == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"mesh": "tensor=8,fsdp=2"}, "one replica is planned"),
+        ({"mesh": "tensor=8,expert=8"}, "expert=1 would"),
+        ({"mesh": "tensor=8", "count": 4}, "the mesh has 8 chips, not 4"),
+        ({"mesh": "pipeline=64"}, "at most 32 stages would"),
+        ({"batch": "1.5"}, "a whole batch"),
+        ({"weights": "int3"}, "choose one of .*int4"),
+    ],
+)
+def test_services_that_make_no_sense_are_one_line(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(BoundbyError, match=message):
+        _served("llama-3.1-8b", "h100", **how)
+
+
+def test_an_encoder_generates_no_tokens() -> None:
+    with pytest.raises(BoundbyError, match="bert-large generates no tokens"):
+        _served("bert-large", "h100")
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 @click.option("--precision", default="bf16", show_default=True, help="bf16, fp8, int8, nvfp4.")
 @click.option("--recompute", default="auto", show_default=True, help="none, selective, full.")
 @click.option("--no-overlap", is_flag=True, help="Assume that no collective is overlapped.")
-@click.option("--price", type=float, metavar="USD", help="Price of one chip-hour in USD.")
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Price of one chip-hour in USD.",
+)
 @click.option("--search", is_flag=True, help="Rank the layouts that fit.")
 @click.option("--sweep", metavar="chips=8..4096", help="The best layout for each number of chips.")
 @click.option("--serve", is_flag=True, help="Prefill and decode instead of training.")
 @click.option("--in", "input_tokens", default=1024, show_default=True, help="Prompt tokens.")
 @click.option("--out", "output_tokens", default=256, show_default=True, help="Generated tokens.")
-@click.option("--weights", default=None, help="Precision of served weights: int8, int4, fp8.")
+@click.option("--weights", default=None, help="Precision of served weights: fp8, int8, int4.")
 @click.option("--table", metavar="FILE.csv", help="Predict each row of a table of measurements.")
 @click.option("--explain", "term", metavar="TERM", help="The formula of a term; 'all' lists them.")
 @click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
@@ -76,7 +81,7 @@ def _explain(term: str) -> None:
 _TRAINING = ("mesh", "micro_batch", "no_overlap", "price", "search", "sweep", "sequence")
 _SERVING = ("input_tokens", "output_tokens", "weights")
 _IGNORED = {
-    "serve": _TRAINING,
+    "serve": tuple(one for one in _TRAINING if one != "mesh"),
     "search": ("mesh", "micro_batch", "no_overlap", "price", "sweep", *_SERVING),
     "sweep": ("mesh", "micro_batch", "no_overlap", "price", "chips", *_SERVING),
 }
@@ -120,8 +125,9 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
         return requests.plan_serving(
             options["model"],
             options["chip"],
-            count=options["chips"] or 1,
-            batch=int(requests.parse_batch(options["batch"] or "1", 1)),
+            count=options["chips"],
+            mesh=options["mesh"],
+            batch=options["batch"] or "1",
             input_tokens=options["input_tokens"],
             output_tokens=options["output_tokens"],
             precision=options["precision"],

@@ -116,7 +116,10 @@ class PlanChoice(Record, frozen=True, kw_only=True):
 
 
 class PlanSearch(Record, frozen=True, kw_only=True):
-    """Layouts, the fastest first, or the points of a sweep in their order."""
+    """Layouts, the fastest first, or the points of a sweep in their order.
+
+    `notes` describe the model, and name the numbers of chips that no layout fits.
+    """
 
     schema: int = SCHEMA
     title: str
@@ -125,6 +128,7 @@ class PlanSearch(Record, frozen=True, kw_only=True):
     choices: list[PlanChoice]
     considered: int
     fitting: int
+    notes: list[str] = []
 
 
 class PlanRow(Record, frozen=True, kw_only=True):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from boundby.model.errors import BoundbyError
 from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import ModelConfig
 
 _VISION = ("vit", "siglip", "dinov2", "beit", "deit", "clip_vision", "ijepa")
+# hidden x hidden weights that scale and shift: a layer of one stream or of two, and one that has
+# attention and feed-forward in parallel (the models' published code).
+_MODULATION, _PARALLEL_MODULATION = 6.0, 3.0
+_ONE_STREAM = ("DiTTransformer2DModel",)
+_TWO_STREAMS = ("SD3Transformer2DModel", "FluxTransformer2DModel")
 
 
 def is_diffusion(raw: Raw) -> bool:
     """Whether it is a transformer of the diffusers library."""
-    name = str(raw.get("_class_name", ""))
-    return "Transformer2D" in name or "Transformer3D" in name or kind_of(raw) == "dit"
+    return "_class_name" in raw or kind_of(raw) == "dit"
 
 
 def is_vision(raw: Raw) -> bool:
@@ -19,17 +24,28 @@ def is_vision(raw: Raw) -> bool:
 
 
 def diffusion_transformer(raw: Raw, name: str) -> ModelConfig:
-    """Layers that a condition scales and shifts. Of two streams, one is counted per token."""
+    """Layers that a condition scales and shifts; of two streams, each token passes one."""
+    kind = str(raw.get("_class_name", _ONE_STREAM[0]))
+    if kind not in (*_ONE_STREAM, *_TWO_STREAMS) or raw.get("dual_attention_layers"):
+        raise BoundbyError(
+            f"{name} is a {kind}, whose layers plan has no costs for: "
+            f"{', '.join((*_ONE_STREAM, *_TWO_STREAMS))} would"
+        )
     sizes = Sizes(raw, name)
     layers, hidden, heads = sizes.stack()
+    twins = layers if kind in _TWO_STREAMS else 0
+    parallel = int(raw.get("num_single_layers") or 0)
+    scales = (layers + twins) * _MODULATION + parallel * _PARALLEL_MODULATION
     return _encoder(
         name,
         sizes,
-        layers=layers + int(raw.get("num_single_layers") or 0),
+        layers=layers + parallel,
         hidden=hidden,
         heads=heads,
         tokens=_patches(raw, "sample_size"),
-        modulated=True,
+        modulation=scales / (layers + twins + parallel),
+        twin_layers=twins,
+        notes=("tokens of the text are not counted: --seq with both",) if twins else (),
     )
 
 
@@ -58,7 +74,9 @@ def _encoder(
     heads: int,
     tokens: int | None,
     gated: bool = False,
-    modulated: bool = False,
+    modulation: float = 0.0,
+    twin_layers: int = 0,
+    notes: tuple[str, ...] = (),
 ) -> ModelConfig:
     return ModelConfig(
         name=name,
@@ -66,13 +84,15 @@ def _encoder(
         hidden=hidden,
         heads=heads,
         kv_heads=sizes.number("kv_heads") or heads,
-        head_dim=sizes.number("head_dim") or hidden // heads,
+        head_dim=sizes.head_dim(hidden, heads),
         ffn=sizes.number("ffn") or 4 * hidden,
         vocab=0,
         gated=gated,
         causal=False,
         tokens=tokens,
-        modulated=modulated,
+        modulation=modulation,
+        twin_layers=twin_layers,
+        notes=notes,
     )
 
 

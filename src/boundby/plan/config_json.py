@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from boundby.model.errors import BoundbyError
+from boundby.plan.config_checked import CHECKED
 from boundby.plan.config_image import (
     diffusion_transformer,
     is_diffusion,
@@ -18,7 +21,7 @@ from boundby.plan.config_image import (
 )
 from boundby.plan.config_refused import refuse
 from boundby.plan.config_text import language_model
-from boundby.plan.config_values import Raw
+from boundby.plan.config_values import Raw, kind_of
 from boundby.plan.model_config import ModelConfig
 
 
@@ -37,7 +40,9 @@ def read_config(path: Path) -> tuple[Raw, str]:
         raise BoundbyError(f"{path} is not JSON") from None
     if not isinstance(raw, dict):
         raise BoundbyError(f"{path} is not a model's config.json")
-    return raw, str(raw.get("_name_or_path") or path.parent.name or path.stem)
+    return raw, str(
+        raw.get("_name_or_path") or (path.parent.name if path.stem == "config" else path.stem)
+    )
 
 
 def from_mapping(raw: Raw, name: str = "model") -> ModelConfig:
@@ -49,7 +54,19 @@ def from_mapping(raw: Raw, name: str = "model") -> ModelConfig:
         text = raw["text_config"]
         refuse(text, name)
         shared = {key: raw[key] for key in ("tie_word_embeddings",) if key in raw}
-        return language_model({"model_type": raw.get("model_type"), **shared, **text}, name)
-    if is_vision(raw):
-        return vision_encoder(raw, name)
-    return language_model(raw, name)
+        whole = {"model_type": raw.get("model_type"), **shared, **text}
+        return _noted(language_model(whole, name), raw, "its text model alone is planned")
+    found = vision_encoder(raw, name) if is_vision(raw) else language_model(raw, name)
+    return _noted(found, raw)
+
+
+def _noted(config: ModelConfig, raw: Raw, *notes: str) -> ModelConfig:
+    """The model, with a warning if its kind is not one that was compared with real models."""
+    if (kind := kind_of(raw)) not in CHECKED:
+        stack = "a decoder" if config.causal else "an encoder"
+        notes = (
+            *notes,
+            f"model_type {kind or '(none)'} was not compared with a real model: it is read as "
+            f"{stack} of {config.layers} layers, so compare its number of parameters",
+        )
+    return msgspec.structs.replace(config, notes=notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from boundby.model.errors import BoundbyError
+from boundby.plan.config_checked import UNREAD
 from boundby.plan.config_values import Raw, kind_of
 
 # Keys of layers of this kind only.
@@ -51,6 +52,11 @@ def refuse(raw: Raw, name: str) -> None:
     if raw.get("is_encoder_decoder") or kind in _ENCODER_DECODERS:
         raise BoundbyError(
             f"{name} has an encoder and a decoder, plan costs one stack of layers: {_WHAT_WOULD}"
+        )
+    if kind in UNREAD:
+        raise BoundbyError(
+            f"{name} is a {kind}, whose layers the sizes of its config do not describe: "
+            f"{_WHAT_WOULD}"
         )
     if kind.startswith(_PAIRS) and "text_config" in raw:
         raise BoundbyError(

@@ -7,8 +7,8 @@ from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import Latent, ModelConfig
 
 # Defaults of a kind for what a config does not state. No gate without an activation:
-_PLAIN = ("gpt", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
-_GATED = ("gemma", "modernbert", "chatglm", "glm")
+_PLAIN = ("gpt", "openai", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
+_GATED = ("gemma", "vaultgemma", "modernbert", "chatglm", "glm", "bitnet", "gte")
 # Encoders, whose tokens see all others.
 _ENCODERS = ("bert", "electra", "mpnet", "esm", "camembert", "ernie", "xlm_roberta", "nomic")
 # The output head is the embedding.
@@ -48,6 +48,7 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         shared = max(1, round(int(wide) / moe_ffn))
     if dense := raw.get("intermediate_size_mlp"):  # Llama 4: dense layers are wider
         ffn, shared = int(dense), 1
+    latent = _latent(raw, name)
     windowed = _windowed(raw, kind) if sizes.number("window") else 0.0
     return ModelConfig(
         name=name,
@@ -55,7 +56,7 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         hidden=hidden,
         heads=heads,
         kv_heads=_kv_heads(raw, sizes, kind) or heads,
-        head_dim=sizes.number("head_dim") or hidden // heads,
+        head_dim=sizes.head_dim(hidden, heads) if latent is None else latent.nope_dim,
         ffn=ffn,
         vocab=sizes.number("vocab"),
         gated=_is_gated(raw, kind),
@@ -69,7 +70,8 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         moe_every=max(1, sizes.number("moe_every")),
         window=sizes.number("window") if windowed else None,
         windowed=windowed,
-        latent=_latent(raw, name),
+        latent=latent,
+        positions=sizes.number("positions") or None,
     )
 
 

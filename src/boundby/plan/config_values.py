@@ -26,6 +26,7 @@ KEYS = {
     "dense_layers": ("first_k_dense_replace",),
     "moe_every": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
     "window": ("sliding_window", "attention_chunk_size", "local_attention"),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
 }
 
 
@@ -56,6 +57,17 @@ class Sizes:
         if missing := [KEYS[key][0] for key, value in named.items() if not value]:
             raise BoundbyError(f"the config of {self._name} has no {' and '.join(missing)}")
         return layers, hidden, heads
+
+    def head_dim(self, hidden: int, heads: int) -> int:
+        """The width of a head, as stated or from the hidden size."""
+        if stated := self.number("head_dim"):
+            return stated
+        if hidden % heads:
+            raise BoundbyError(
+                f"the config of {self._name} has {heads} heads, which do not divide its hidden "
+                f"size of {hidden}: a head_dim would"
+            )
+        return hidden // heads
 
 
 def kind_of(raw: Raw) -> str:

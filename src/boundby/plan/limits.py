@@ -43,13 +43,15 @@ def split_inner_limit(flops_per_s: float, link: float, chips: int = 2) -> float:
     return chips * flops_per_s / link
 
 
-def data_parallel_batch(target: Target, *, rings: int = 1) -> float:
+def data_parallel_batch(
+    target: Target, *, rings: int = 1, most: float = math.inf, compute: str = "bfloat16"
+) -> float:
     """Tokens per chip that hide the gathering of weights (FSDP) or the sum of gradients.
 
     4 B D F / C > 2 * 2 D F / (2 W) per product, forward or backward: B > C / W, where W is the
-    bandwidth that gathers on `rings` torus axes, or out of a switch.
+    bandwidth that gathers on `rings` torus axes, or out of a switch, at most that of the NICs.
     """
-    return target.peak("matmul.bfloat16") / gather_rate(target, rings=rings)
+    return target.peak(f"matmul.{compute}") / min(most, gather_rate(target, rings=rings))
 
 
 def gather_rate(target: Target, *, rings: int = 1, across: bool = False) -> float:
@@ -60,12 +62,12 @@ def gather_rate(target: Target, *, rings: int = 1, across: bool = False) -> floa
     return fabric.egress * fabric.domain if across else target.link
 
 
-def tensor_limit(target: Target, ffn: int, *, rings: int = 1) -> float:
+def tensor_limit(target: Target, ffn: int, *, rings: int = 1, compute: str = "bfloat16") -> float:
     """Tensor-parallel ways up to which a feed-forward layer hides its activations' transfer.
 
     4 B D F / (Y C) > 4 B D / W: Y < F W / C.
     """
-    return ffn * gather_rate(target, rings=rings) / target.peak("matmul.bfloat16")
+    return ffn * gather_rate(target, rings=rings) / target.peak(f"matmul.{compute}")
 
 
 def mixed_batch(target: Target, ffn: int, *, axes: int = 2) -> float:
@@ -83,28 +85,3 @@ def best_fsdp(batch: float, chips: int, ffn: int, *, ratio: float = 2.0) -> floa
 def decode_tensor_limit(target: Target, ffn: int, batch: int) -> float:
     """Tensor-parallel ways of a decode step before links, not memory, bound it: F W / (B H)."""
     return ffn * gather_rate(target) / (batch * target.memory_rate)
-
-
-def expert_batch(target: Target, experts: int, active: int, *, weight_bytes: float = 2.0) -> float:
-    """Tokens at which a mixture of experts becomes compute-bound: E/k times the dense batch."""
-    return critical_batch(target, weight_bytes=weight_bytes, experts=experts / active)
-
-
-def attention_intensity(queries: float, keys: float, group: float = 1.0) -> float:
-    """FLOP per byte of attention with `group` query heads per KV head: T S G / (T G + S)."""
-    return queries * keys * group / (queries * group + keys)
-
-
-def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, element_bytes: float) -> float:
-    """Keys and values of one token over all layers."""
-    return 2 * layers * kv_heads * head_dim * element_bytes
-
-
-def decode_step_s(target: Target, chips: int, weights: float, cache: float) -> float:
-    """Least time of a decode step: weights and cache read once, spread over the chips."""
-    return (weights + cache) / (chips * target.memory_rate)
-
-
-def compute_s(target: Target, flops: float, chips: int = 1, utilisation: float = 1.0) -> float:
-    """Time of so many bf16 operations at a given share of peak."""
-    return flops / (chips * target.peak("matmul.bfloat16") * utilisation)

@@ -19,9 +19,11 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     """Sizes of a decoder, or of an encoder or diffusion transformer with `causal` off.
 
     `window` tokens are seen by the `windowed` share of the layers. Layers from `dense_layers` on
-    have experts, every `moe_every`-th of them; `shared_experts` see every token. `tokens` are
-    those of one image; `modulated` layers scale and shift by a condition (six hidden x hidden
-    weights that meet one row an image).
+    have experts, every `moe_every`-th of them; `shared_experts` see every token. `positions` are
+    the tokens of the longest sequence it was made for, `tokens` those of one image. A condition
+    scales and shifts layers by `modulation` hidden x hidden weights each, which meet one row an
+    image; `twin_layers` have weights of their own for the tokens of a text. `notes` say how the
+    config was read where a reader of the plan has to know.
     """
 
     name: str
@@ -44,12 +46,20 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     window: int | None = None
     windowed: float = 0.0
     latent: Latent | None = None
+    positions: int | None = None
     tokens: int | None = None
-    modulated: bool = False
+    modulation: float = 0.0
+    twin_layers: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def moe_layers(self) -> int:
         return (self.layers - self.dense_layers) // self.moe_every if self.experts else 0
+
+    @property
+    def sparsity(self) -> float:
+        """Experts over those that are active: so many times the tokens meet the same work."""
+        return self.experts / self.active_experts if self.experts else 1.0
 
     @property
     def attention_params(self) -> int:
@@ -87,8 +97,9 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     @property
     def params(self) -> float:
         """All matrix weights; norms and biases are left out (below 0.1%)."""
-        modulation = 6 * self.layers * self.hidden**2 if self.modulated else 0
         layers = self.layers * self.attention_params + self._ffn_params(self.experts)
+        layers += self.twin_layers * (self.attention_params + self.dense_ffn_params)
+        modulation = self.modulation * (self.layers + self.twin_layers) * self.hidden**2
         return layers + modulation + self.vocab_params
 
     @property
@@ -124,3 +135,17 @@ class ModelConfig(Record, frozen=True, kw_only=True):
             else (self.latent.nope_dim + self.latent.rope_dim + self.latent.value_dim) / 2
         )
         return 6 * self.active_params + 12 * self.layers * heads * self.scored_keys(sequence)
+
+    def described(self, tokens: int) -> list[str]:
+        """Notes for a plan with sequences of so many tokens: parameters, what the config leaves
+        open."""
+        size = f"{self.name} has {self.params / 1e9:.3g} billion parameters"
+        if self.experts:
+            size += f", {self.active_params / 1e9:.3g} billion of which multiply a token"
+        found = [size]
+        if self.positions and tokens > self.positions:
+            found.append(
+                f"sequences of {tokens:,} tokens are longer than the {self.positions:,} positions "
+                "that the config states"
+            )
+        return [*found, *self.notes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from boundby.model.errors import BoundbyError
@@ -21,7 +22,7 @@ DTYPES = {
     "fp4": "float4",
     "fp32": "float32",
 }
-_ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float8": 1, "int8": 1, "float4": 0.5, "float32": 4}
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float8": 1, "int8": 1, "float4": 0.5, "float32": 4}
 
 
 def dtype_of(name: str) -> str:
@@ -29,6 +30,15 @@ def dtype_of(name: str) -> str:
     if name not in DTYPES:
         raise BoundbyError(f"no precision is called {name}: choose one of {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def wider_unit(target: Target, precision: str) -> list[str]:
+    """A note if the chip has no unit for this precision."""
+    unit = f"matmul.{dtype_of(precision)}"
+    if (runs := target.unit_of(unit)) == unit:
+        return []
+    runs = runs.removeprefix("matmul.")
+    return [f"{target.name} has no unit for {precision}: its products run in {runs}"]
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -62,7 +72,7 @@ def plan_product(
     link_ns = collectives.all_reduce_ns(out, group, target)
     unit = f"matmul.{dtype}"
     math_ns = kernel.flops / target.peak(unit) * 1e9
-    size = _ELEMENT_BYTES[dtype]
+    size = ELEMENT_BYTES[dtype]
     memory_ns = (size * (m + n) * k / chips + out) / target.memory_rate * 1e9
     parts: list[tuple[str, TermKind, float, str]] = [
         ("arithmetic", "matmul", math_ns, "matmul"),
@@ -96,6 +106,11 @@ def plan_product(
         mfu=2.0 * m * k * n / (expected * 1e-9 * chips * target.peak(unit)),
         mfu_convention="2 M K N over the printed dense peak",
         limits=_limits(target, dtype, m, k, n, chips),
+        notes=[
+            "perfect overlap, no overlap and the times of the parts are at the printed rates; "
+            "the expected and exposed times are at the rates that such products reach",
+            *wider_unit(target, precision),
+        ],
     )
 
 
@@ -111,7 +126,7 @@ def _divisors(k: int, chips: int) -> str:
 
 
 def _limits(target: Target, dtype: str, m: int, k: int, n: int, chips: int) -> list[PlanLimit]:
-    size = _ELEMENT_BYTES[dtype]
+    size = ELEMENT_BYTES[dtype]
     found = [
         PlanLimit(
             name="intensity",
@@ -126,6 +141,17 @@ def _limits(target: Target, dtype: str, m: int, k: int, n: int, chips: int) -> l
             meaning="rows above which a product with large weights is compute-bound",
         ),
     ]
+    rates = target.peak(f"matmul.{dtype}"), target.memory_rate
+    exact = limits.exact_critical_batch(*rates, k, n, size, size)
+    if math.isfinite(exact):
+        found.append(
+            PlanLimit(
+                name="exact critical batch",
+                value=exact,
+                unit="rows",
+                meaning=f"the same for K = {k} and N = {n}, with the rows themselves counted",
+            )
+        )
     if chips > 1:
         link = target.fabric.axis_link or target.link
         found.append(

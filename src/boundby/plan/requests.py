@@ -9,7 +9,7 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult, PlanSearch
-from boundby.plan import chips, models, operator, scaled, serving
+from boundby.plan import assumptions, chips, models, operator, scaled, served, serving
 from boundby.plan import mesh as meshes
 from boundby.plan import search as searches
 from boundby.plan.chips import Target
@@ -50,6 +50,13 @@ def parse_range(text: str) -> list[int]:
     raise BoundbyError(f"cannot read a sweep of {text!r}: write chips=8..4096")
 
 
+def _sequence(config: ModelConfig, stated: int | None) -> int:
+    """Tokens of a sequence: as stated, those of one image, or as many as the model has positions
+    for."""
+    longest = min(_DEFAULT_SEQUENCE, config.positions or _DEFAULT_SEQUENCE)
+    return stated or config.tokens or longest
+
+
 def _job(
     sequence: int, batch: str | float | None, replicas: int, precision: str, micro: float | None
 ) -> Training:
@@ -85,12 +92,13 @@ def plan(
 
     `model` is a name of the table, a Hugging Face config.json or a `ModelConfig`; `chip` a name or
     a saved machine; `mesh` ways per axis. Without a mesh the fastest layout of `chips_count` chips
-    that fits is planned. `batch` counts sequences, or tokens; a sequence has 4096 tokens, or those
-    of one image, unless `sequence` says otherwise. Times of the result are in ns.
+    that fits is planned. `batch` counts sequences, or tokens; a sequence has 4096 tokens, fewer if
+    the model has fewer positions, or those of one image, unless `sequence` says otherwise. Times
+    of the result are in ns.
     """
     config = models.find(model) if isinstance(model, str) else model
     target = chips.find(chip) if isinstance(chip, str) else chip
-    sequence = sequence or config.tokens or _DEFAULT_SEQUENCE
+    sequence = _sequence(config, sequence)
     if mesh is None:
         count = chips_count or 1
         job = _job(sequence, batch, count, precision, micro_batch)
@@ -138,7 +146,7 @@ def search(
 ) -> PlanSearch:
     """The fastest layouts on this many chips, or the best one for each number of a sweep."""
     config, target = models.find(model), chips.find(chip)
-    sequence = sequence or config.tokens or _DEFAULT_SEQUENCE
+    sequence = _sequence(config, sequence)
     job = _job(sequence, batch, counts[-1], precision, None)
     if is_sweep:
         return searches.sweep(config, job, target, counts)
@@ -157,35 +165,48 @@ def plan_serving(
     model: str,
     chip: str,
     *,
-    count: int,
-    batch: int,
+    count: int | None = None,
+    mesh: str | None = None,
+    batch: str | int = 1,
     input_tokens: int,
     output_tokens: int,
-    precision: str,
-    weights: str | None,
+    precision: str = "bf16",
+    weights: str | None = None,
 ) -> PlanResult:
-    """Prefill and decode on `count` chips, with as much tensor parallelism as the number of heads
-    allows."""
+    """Prefill and decode of one replica on `count` chips, all of them tensor-parallel, or on a
+    mesh of tensor and pipeline axes with experts spread over the tensor axis."""
     config, target = models.find(model), chips.find(chip)
-    if config.heads % count:
-        most = max(one for one in range(1, count + 1) if config.heads % one == 0)
-        raise BoundbyError(
-            f"{config.heads} attention heads do not divide over {count} chips: {most} would"
-        )
-    if min(batch, input_tokens, output_tokens) < 1:
-        raise BoundbyError("a service needs a batch, a prompt and an output of one at least")
-    compute = operator.dtype_of(precision)
-    kept = weights or precision
-    stored = "int4" if kept == "int4" else operator.dtype_of(kept)
+    layout = meshes.parse(mesh) if mesh else Mesh(tensor=count or 1)
+    sequences = parse_batch(str(batch), input_tokens)
+    if sequences != int(sequences) or min(sequences, input_tokens, output_tokens) < 1:
+        raise BoundbyError("a service needs a whole batch, a prompt and an output of one at least")
+    served.check(config, layout)
+    if count and count != layout.chips:
+        raise BoundbyError(f"the mesh has {layout.chips} chips, not {count}")
+    stored, group = _stored(weights or precision)
     service = serving.Service(
-        batch=batch,
+        batch=int(sequences),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        tensor=count,
+        tensor=layout.tensor,
+        pipeline=layout.pipeline,
+        expert=layout.expert,
         weights=stored,
-        compute=compute,
+        group=group,
+        compute=operator.dtype_of(precision),
     )
-    return with_formulas(serving.plan_service(config, service, target))
+    return with_formulas(served.plan_service(config, service, target))
+
+
+def _stored(precision: str) -> tuple[str, int]:
+    """The dtype of served weights, and how many share their scales if they have 4 bits."""
+    if precision == "int4":
+        return "int4", assumptions.INT4_GROUP
+    if precision not in operator.DTYPES:
+        names = ", ".join((*operator.DTYPES, "int4"))
+        raise BoundbyError(f"no precision of weights is called {precision}: choose one of {names}")
+    stored = operator.dtype_of(precision)
+    return ("int4", assumptions.NVFP4_GROUP) if stored == "float4" else (stored, 0)
 
 
 def plan_saved(path: str, chip: str, count: int) -> PlanResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from boundby.model.estimate import Estimate
@@ -11,7 +13,7 @@ from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh, group
 from boundby.plan.model_config import ModelConfig
-from boundby.plan.operator import dtype_of
+from boundby.plan.operator import ELEMENT_BYTES, dtype_of, wider_unit
 from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Step, Training
 
@@ -130,7 +132,7 @@ def plan_training(
     peak = target.peak(f"matmul.{dtype_of(job.precision)}") * mesh.chips
     flops = config.train_flops_per_token(job.sequence) * job.tokens
     per_chip = job.tokens / seconds / mesh.chips
-    notes = _notes(mesh, job, target)
+    notes = [*config.described(job.sequence), *_notes(mesh, job, target)]
     if not fits:
         notes.append(_what_would_fit(config, mesh, job, target, used))
     found = terms(step)
@@ -162,11 +164,7 @@ def plan_training(
 
 def _notes(mesh: Mesh, job: Training, target: Target) -> list[str]:
     """Notes on unexpected properties of this chip."""
-    notes = []
-    unit = f"matmul.{dtype_of(job.precision)}"
-    if (runs := target.unit_of(unit)) != unit:
-        runs = runs.removeprefix("matmul.")
-        notes.append(f"{target.name} has no unit for {job.precision}: its products run in {runs}")
+    notes = wider_unit(target, job.precision)
     slices = -(-mesh.chips // target.fabric.domain)
     if target.is_tpu and slices > 1:
         notes.append(
@@ -201,32 +199,57 @@ def _what_would_fit(
 
 def model_limits(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> list[PlanLimit]:
     """Where this job's bounds change."""
-    ffn = config.moe_ffn * config.active_experts if config.experts else config.ffn
+    ffn = max(1, config.moe_ffn * config.active_experts if config.experts else config.ffn)
+    compute = dtype_of(job.precision)
     found = [
         PlanLimit(
             name="critical batch",
-            value=limits.critical_batch(target),
+            value=limits.critical_batch(
+                target,
+                compute=compute,
+                weight_bytes=ELEMENT_BYTES[compute],
+                experts=config.sparsity,
+            ),
             unit="tokens",
             meaning="rows above which a product with large weights is compute-bound",
         ),
         PlanLimit(
             name="tensor-parallel limit",
-            value=limits.tensor_limit(target, max(1, ffn)),
+            value=limits.tensor_limit(target, ffn, compute=compute),
             unit="ways",
             meaning="above it the layers' transfers take longer than their products",
         ),
     ]
-    if mesh.replicas > 1:
-        where = group(mesh, "fsdp" if mesh.fsdp > 1 else "data", target)
-        rate = limits.gather_rate(target, rings=where.rings)
-        if where.domains > 1:
-            rate = min(rate, where.local * target.fabric.egress)
+    replicas = mesh.replicas * mesh.context
+    if replicas > 1:
+        where = group(mesh.holders, "fsdp" if mesh.holders.fsdp > 1 else "data", target)
+        nics = where.local * target.fabric.egress if where.domains > 1 else math.inf
         found.append(
             PlanLimit(
                 name="data-parallel limit",
-                value=target.peak("matmul.bfloat16") / rate,
+                value=limits.data_parallel_batch(
+                    target, rings=where.rings, most=nics, compute=compute
+                ),
                 unit="tokens",
                 meaning="tokens per chip and micro-batch below which weights or gradients show",
             )
         )
+    if replicas > 1 and mesh.tensor > 1:
+        chips = replicas * mesh.tensor
+        tokens = job.tokens / training.micro_batches(mesh, job)
+        axes = 2 if target.is_tpu else 1  # torus axes for the weights to one for activations
+        found += [
+            PlanLimit(
+                name="balanced FSDP",
+                value=min(float(chips), limits.best_fsdp(tokens, chips, ffn, ratio=axes)),
+                unit="ways",
+                meaning="FSDP ways at which weights and activations together move the least",
+            ),
+            PlanLimit(
+                name="least batch",
+                value=limits.mixed_batch(target, ffn, axes=axes),
+                unit="tokens",
+                meaning="tokens per chip and micro-batch below which no such mix hides both",
+            ),
+        ]
     return found

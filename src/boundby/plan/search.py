@@ -20,6 +20,7 @@ from boundby.plan.training import Training
 
 _MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)  # tried
 _INTERLEAVES = (1, 2, 4)  # tried
+_DOUBLINGS = 12  # of the number of chips, tried if the model does not fit
 
 
 def divisors(number: int, most: int) -> list[int]:
@@ -104,6 +105,7 @@ def search(
         choices=choices,
         considered=considered,
         fitting=fitting,
+        notes=config.described(job.sequence),
     )
 
 
@@ -121,9 +123,14 @@ def _nothing_fits(
     sequence = job.sequence
     while sequence > 1 and not _fits(config, job, target, chips, sequence):
         sequence //= 2
+    would = f"{sequence} would"
+    if sequence <= 1:
+        more = (chips * 2**power for power in range(1, _DOUBLINGS))
+        enough = next((one for one in more if _fits(config, job, target, one, job.sequence)), None)
+        would = f"{enough} chips would" if enough else "a smaller model would"
     return (
         f"{config.name} with sequences of {job.sequence} tokens does not fit {chips} x "
-        f"{target.name}: {sequence} would"
+        f"{target.name}: {would}"
     )
 
 
@@ -133,7 +140,6 @@ def _fits(config: ModelConfig, job: Training, target: Target, chips: int, sequen
     return any(
         memory_bytes(config, mesh, tried) <= target.memory_bytes
         for mesh in meshes(config, chips, target, sequence)
-        if job.batch >= mesh.replicas
     )
 
 
@@ -173,17 +179,19 @@ def _why(step: training.Step, best: training.Step) -> str:
 def sweep(config: ModelConfig, job: Training, target: Target, counts: list[int]) -> PlanSearch:
     """The best layout for each number of chips, at the same batch."""
     choices = []
+    reasons: dict[int, str] = {}
     considered = fitting = 0
     for chips in counts:
         try:
             found = search(config, job, target, chips, shown=1)
-        except BoundbyError:
+        except BoundbyError as error:
+            reasons[chips] = str(error)
             continue
         considered += found.considered
         fitting += found.fitting
         choices.append(msgspec.structs.replace(found.choices[0], why=""))
     if not choices:
-        raise BoundbyError(f"{config.name} fits none of {counts[0]} to {counts[-1]} chips")
+        raise BoundbyError(reasons[counts[-1]])
     return PlanSearch(
         title=f"{config.name}, {job.shape} tokens ({job.precision})",
         chip=target.name,
@@ -191,4 +199,8 @@ def sweep(config: ModelConfig, job: Training, target: Target, counts: list[int])
         choices=choices,
         considered=considered,
         fitting=fitting,
+        notes=[
+            *config.described(job.sequence),
+            *(f"{chips} chips are left out: {reason}" for chips, reason in reasons.items()),
+        ],
     )

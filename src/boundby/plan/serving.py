@@ -1,22 +1,17 @@
-"""A served model: prefill, decode, time to first token and per token, over batch sizes."""
+"""Times of a served model: prefill, one step of decode, throughput; and the batch that fits."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from boundby.model import Record
-from boundby.model.errors import BoundbyError
-from boundby.model.estimate import Estimate
-from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
-from boundby.plan import assumptions, collectives, kernels, limits
+from boundby.plan import assumptions, collectives, kernels
 from boundby.plan.chips import Target
 from boundby.plan.layers import Slice, Work, _projections, head, layer
 from boundby.plan.mesh import Group
 from boundby.plan.model_config import ModelConfig
 
-_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0}
+_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "float32": 4.0}
 
 
 class Service(Record, frozen=True, kw_only=True):
@@ -73,11 +68,13 @@ class Decode(NamedTuple):
     cache: float
     others: float
     links: float
+    exchange: float
     fixed: float
 
     @property
     def ns(self) -> float:
-        return self.products + self.cache + self.others + self.links + self.fixed
+        parts = self.products + self.cache + self.others + self.fixed
+        return parts + self.links + self.exchange
 
 
 def _group(service: Service, target: Target) -> Group:
@@ -154,6 +151,7 @@ def decode(config: ModelConfig, service: Service, target: Target, batch: int) ->
         cache=kernels.stream(target, cache).ns,
         others=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
         links=_links_ns(config, service, target, batch, _small_collective_ns(target)),
+        exchange=_exchange_ns(config, service, target, batch, _small_collective_ns(target)),
         fixed=0.0,
     )
     host = max(0.0, count * service.host_ns - device.ns)
@@ -181,14 +179,32 @@ def _small_collective_ns(target: Target) -> float:
 def _links_ns(
     config: ModelConfig, service: Service, target: Target, rows: int, start_ns: float
 ) -> float:
-    """Two all-reduces per layer over the tensor axis; small ones cost their start."""
+    """All-reduces over the tensor axis; small ones cost their start."""
     if service.tensor == 1:
         return 0.0
     group = _group(service, target)
     size = 2.0 * rows * config.hidden
     whole = collectives.all_reduce_ns(size, group, target)
     latency = collectives.all_reduce_ns(1.0, group, target)
-    return 2 * config.layers * (whole - latency + max(start_ns, 0.0))
+    return all_reduces(config, service) * (whole - latency + max(start_ns, 0.0))
+
+
+def all_reduces(config: ModelConfig, service: Service) -> int:
+    """Two per layer; where experts are spread, their tokens are exchanged instead."""
+    return 2 * config.layers - (config.moe_layers if service.expert > 1 else 0)
+
+
+def _exchange_ns(
+    config: ModelConfig, service: Service, target: Target, rows: int, start_ns: float
+) -> float:
+    """Tokens sent to their experts and back, in each layer that has experts."""
+    if service.expert == 1:
+        return 0.0
+    group = _group(service, target)
+    size = 2.0 * rows * config.hidden / service.tensor
+    one = collectives.dispatch_ns(size, config.active_experts, group, target)
+    latency = collectives.dispatch_ns(1.0, config.active_experts, group, target)
+    return 2 * config.moe_layers * (one - latency + start_ns)
 
 
 def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences: float) -> float:
@@ -200,7 +216,9 @@ def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences:
     last = Slice(sequences=sequences, sequence=1, tensor=service.tensor, sequence_parallel=False)
     stream = weight_bytes(config, service) * service.pipeline
     compute = max(compute, kernels.stream(target, stream).ns)
-    links = _links_ns(config, service, target, part.tokens, 2 * assumptions.COLLECTIVE_START_NS)
+    start = 2 * assumptions.COLLECTIVE_START_NS
+    links = _links_ns(config, service, target, part.tokens, start)
+    links += _exchange_ns(config, service, target, part.tokens, start)
     return compute + head(target, config, last).forward.ns + links + assumptions.DECODE_FIXED_NS
 
 
@@ -219,96 +237,3 @@ def throughput(config: ModelConfig, service: Service, target: Target, batch: int
     request = prompt + service.output_tokens * step / batch
     stages = 1 if batch < service.pipeline else service.pipeline
     return service.output_tokens / (request * 1e-9) * min(stages, batch)
-
-
-def _spread(ns: float, uncertainty: float = assumptions.SERVE_UNCERTAINTY) -> Estimate:
-    wide = 1 + uncertainty
-    return Estimate(low=ns / wide, expected=ns, high=ns * wide)
-
-
-def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanResult:
-    """Prefill and decode of a batch on one replica."""
-    fitting = largest_batch(config, service, target)
-    if fitting < 1:
-        ways = [one for one in range(service.tensor, config.heads + 1) if config.heads % one == 0]
-        wider = (msgspec.structs.replace(service, tensor=one) for one in ways)
-        enough = next((one for one in wider if largest_batch(config, one, target)), None)
-        advice = (
-            f"{enough.chips} chips, or weights of fewer bits," if enough else "a shorter prompt"
-        )
-        raise BoundbyError(
-            f"{config.name} does not fit {service.chips} x {target.name} for serving: "
-            f"{advice} would"
-        )
-    step = decode(config, service, target, service.batch)
-    first = prefill_ns(config, service, target, service.batch)
-    request = first + service.output_tokens * step.ns
-    curve = []
-    batch = 1
-    while batch <= min(fitting, assumptions.LARGEST_BATCH):
-        curve.append(
-            (
-                batch,
-                decode(config, service, target, batch).ns,
-                throughput(config, service, target, batch),
-            )
-        )
-        batch *= 4
-    parts = [
-        PlanTerm(name="weights and products", kind="matmul", total_ns=step.products,
-                 exposed_ns=step.products, formula="matmul"),
-        PlanTerm(name="keys and values", kind="memory", total_ns=step.cache,
-                 exposed_ns=step.cache, formula="memory"),
-        PlanTerm(name="other operators", kind="memory", total_ns=step.others,
-                 exposed_ns=step.others, formula="memory"),
-        PlanTerm(name="all-reduces", kind="collective", axis="tensor", total_ns=step.links,
-                 exposed_ns=step.links, formula="all-reduce"),
-        PlanTerm(name="engine", kind="overhead", total_ns=step.fixed,
-                 exposed_ns=step.fixed, formula="host"),
-    ]  # fmt: skip
-    largest = max(parts, key=lambda one: one.exposed_ns)
-    cache = cache_bytes_per_sequence(config, service, service.input_tokens + service.output_tokens)
-    memory = [
-        PlanMemory(name="weights", bytes=weight_bytes(config, service)),
-        PlanMemory(name="keys and values", bytes=cache * service.batch),
-    ]
-    return PlanResult(
-        title=f"{config.name} served, batch {service.batch}",
-        chip=target.name,
-        chips=service.chips,
-        mesh={"tensor": service.tensor} if service.tensor > 1 else {},
-        step_ns=_spread(step.ns),
-        overlapped_ns=max(step.products, step.links),
-        serial_ns=step.ns,
-        bound_by=largest.name,
-        terms=[one for one in parts if one.total_ns > 0],
-        memory=memory,
-        memory_capacity=target.memory_bytes,
-        fits=service.batch <= fitting,
-        limits=_limits(config, service, target),
-        serving=PlanServing(
-            batch=service.batch,
-            input_tokens=service.input_tokens,
-            output_tokens=service.output_tokens,
-            first_token_ns=_spread(first, assumptions.SERVER_UNCERTAINTY),
-            per_token_ns=_spread(step.ns),
-            request_ns=_spread(request, assumptions.SERVER_UNCERTAINTY),
-            output_tokens_per_s=service.batch * service.output_tokens / (request * 1e-9),
-            largest_batch=fitting,
-            curve=curve,
-        ),
-        notes=[] if service.batch <= fitting else [f"batch {fitting} is the largest that fits"],
-    )
-
-
-def _limits(config: ModelConfig, service: Service, target: Target) -> list[PlanLimit]:
-    bits = service.weight_bytes
-    experts = config.experts / config.active_experts if config.experts else 1.0
-    return [
-        PlanLimit(
-            name="critical batch",
-            value=limits.critical_batch(target, weight_bytes=bits, experts=experts),
-            unit="sequences",
-            meaning="batch above which a decode step is compute-bound",
-        )
-    ]

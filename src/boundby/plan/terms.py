@@ -52,7 +52,8 @@ _TERMS: dict[str, Callable[..., Any] | str] = {
     "tensor-limit": limits.tensor_limit,
     "data-parallel-batch": limits.data_parallel_batch,
     "mixed-batch": limits.mixed_batch,
-    "expert-batch": limits.expert_batch,
+    "best-fsdp": limits.best_fsdp,
+    "exact-critical-batch": limits.exact_critical_batch,
     "decode-tensor-limit": limits.decode_tensor_limit,
 }
 

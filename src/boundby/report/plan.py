@@ -47,6 +47,8 @@ class PlanReport:
             overlap, serial = units.time(it.overlapped_ns), units.time(it.serial_ns)
             yield Text(f"perfect overlap {overlap}, no overlap {serial}")
             yield Text(rates(it))
+            if it.mfu_convention:
+                yield Text(f"MFU counts {it.mfu_convention}", style="dim")
         yield Padding(_terms(it), (1, 0, 0, 0))
         if it.memory:
             yield Padding(_memory(it), (1, 0, 0, 0))
@@ -147,6 +149,8 @@ class PlanSearchReport:
                 one.why,
             )
         yield table
+        for note in it.notes:
+            yield Text(f"note: {note}", style="dim")
 
 
 class PlanTableReport:

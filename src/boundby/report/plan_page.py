@@ -36,16 +36,21 @@ def _plan(it: PlanResult) -> str:
     if it.serving and len(it.serving.curve) > 1:
         plots.append(_throughput(it.serving))
     drawn = "".join(plot.render(one) for one in plots)
-    notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in it.notes)
+    mfu = escape(it.mfu_convention)
+    convention = f'<p class="soft">MFU counts {mfu}</p>' if mfu else ""
     return (
         f"<h1>{escape(it.title)}</h1>"
         f'<p class="soft">{it.chips} x {escape(it.chip)} {escape(layout)}</p>'
         f"<p><b>{escape(estimate(it.step_ns))}</b>, bound by {escape(it.bound_by)}. "
         f"Perfect overlap {units.time(it.overlapped_ns)}, none {units.time(it.serial_ns)}.</p>"
-        f"<p>{escape(rates(it))}</p>{notes}"
+        f"<p>{escape(rates(it))}</p>{convention}{_notes(it.notes)}"
         f'<section><div class="plots">{drawn}</div></section>'
         f"<section><h2>Parts</h2>{_terms(it)}{_formulas(it)}</section>{_memory(it)}{_limits(it)}"
     )
+
+
+def _notes(notes: list[str]) -> str:
+    return "".join(f'<p class="soft">{escape(note)}</p>' for note in notes)
 
 
 def _parts(it: PlanResult) -> Bars:
@@ -180,5 +185,6 @@ def _search(it: PlanSearch) -> str:
     return (
         f"<h1>{escape(it.title)} on {escape(it.chip)}</h1>"
         f'<p class="soft">{it.considered} layouts, {it.fitting} fit</p>'
+        f"{_notes(it.notes)}"
         f"<section>{drawn}<table><thead>{head}</thead><tbody>{rows}</tbody></table></section>"
     )
