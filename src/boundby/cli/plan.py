@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 @click.option("--micro-batch", type=float, help="Micro-batch: sequences per replica.")
 @click.option("--precision", default="bf16", show_default=True, help="bf16, fp8, int8, nvfp4.")
 @click.option("--recompute", default="auto", show_default=True, help="none, selective, full.")
+@click.option(
+    "--attention",
+    type=click.Choice(("fused", "softmax", "eager")),
+    default="fused",
+    show_default=True,
+    help="Fused kernels, a fused softmax, or separate operators.",
+)
+@click.option("--compiled", is_flag=True, help="No host time for each operator.")
 @click.option("--no-overlap", is_flag=True, help="Assume that no collective is overlapped.")
 @click.option(
     "--price",
@@ -78,27 +86,37 @@ def _explain(term: str) -> None:
 
 
 # Options that apply to some requests only.
-_TRAINING = ("mesh", "micro_batch", "no_overlap", "price", "search", "sweep", "sequence")
+_LAYOUT = ("mesh", "micro_batch", "attention", "compiled", "no_overlap", "price")
+_TRAINING = (*_LAYOUT, "recompute", "search", "sweep", "sequence")
 _SERVING = ("input_tokens", "output_tokens", "weights")
+_JOB = (*_TRAINING, *_SERVING, "batch", "serve")
 _IGNORED = {
+    "matmul": _JOB,
+    "saved": (*_JOB, "precision"),
     "serve": tuple(one for one in _TRAINING if one != "mesh"),
-    "search": ("mesh", "micro_batch", "no_overlap", "price", "sweep", *_SERVING),
-    "sweep": ("mesh", "micro_batch", "no_overlap", "price", "chips", *_SERVING),
+    "search": (*_LAYOUT, "recompute", "sweep", *_SERVING),
+    "sweep": (*_LAYOUT, "recompute", "chips", *_SERVING),
 }
 
 
 def _check_together(options: dict[str, Any]) -> None:
     """Raise for an option that the request would ignore."""
     from boundby.model.errors import BoundbyError
+    from boundby.plan import requests
 
-    asked = next((name for name in _IGNORED if options[name]), None)
-    ignored = _IGNORED[asked] if asked else _SERVING
+    asked = next((name for name in ("serve", "search", "sweep") if options[name]), None)
     context = click.get_current_context()
     flags = {one.name: one.opts[0] for one in context.command.params}
+    ignored, with_what = _SERVING, "without --serve"
+    if options["model"] == "matmul":
+        ignored, with_what = _IGNORED["matmul"], "for one product"
+    elif requests.is_diagnosis(options["model"]):
+        ignored, with_what = _IGNORED["saved"], "for a saved diagnosis"
+    elif asked:
+        ignored, with_what = _IGNORED[asked], f"with {flags[asked]}"
     given = click.core.ParameterSource.COMMANDLINE
     for name in ignored:
         if context.get_parameter_source(name) == given:
-            with_what = f"with {flags[asked]}" if asked else "without --serve"
             raise BoundbyError(f"{flags[name]} has no meaning {with_what}")
 
 
@@ -157,6 +175,8 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
         precision=options["precision"],
         recompute=options["recompute"],
         overlap=not options["no_overlap"],
+        compiled=options["compiled"],
+        attention=options["attention"],
         usd_per_hour=options["price"],
     )
 

@@ -14,6 +14,8 @@ from boundby.plan.kernels import Kernel, tensor
 from boundby.plan.model_config import ModelConfig
 
 Recompute = Literal["none", "selective", "full"]
+# Fused kernels; products with a fused softmax between them; separate operators of a framework.
+Attention = Literal["fused", "softmax", "eager"]
 _BF16 = "bfloat16"
 _SCORES = "float16"
 
@@ -51,7 +53,7 @@ class Slice(Record, frozen=True, kw_only=True):
     expert: int = 1
     sequence_parallel: bool = True
     dtype: str = _BF16
-    fused_attention: bool = True
+    attention: Attention = "fused"
     tuned: bool = False
     pads: bool = False
     capacity: float | None = None
@@ -155,7 +157,7 @@ def attention(target: Target, config: ModelConfig, part: Slice, *, windowed: boo
     latent = config.latent
     width = latent.nope_dim + latent.rope_dim if latent else config.head_dim
     value_width = latent.value_dim if latent else config.head_dim
-    if not part.fused_attention:
+    if part.attention != "fused":
         return _unfused(target, part, heads, width, value_width)
     mask = FULL
     if config.causal:
@@ -197,7 +199,7 @@ def attention_share(target: Target, sequence: int) -> float:
 
 
 def _unfused(target: Target, part: Slice, heads: int, width: int, value_width: int) -> Passes:
-    """Two products and a softmax whose scores are written and read."""
+    """Two products, and the scores written and read between them."""
     groups = max(1, round(heads * part.sequences / part.context))
     s = part.sequence
     scores = _matmul(
@@ -206,7 +208,10 @@ def _unfused(target: Target, part: Slice, heads: int, width: int, value_width: i
     )
     gradients = scores.plus(scores)
     size = groups * s * s * 2
-    passes = kernels.stream(target, size * assumptions.SCORE_PASSES).ns
+    times = assumptions.SCORE_PASSES
+    if part.attention == "eager":
+        times = assumptions.EAGER_SCORE_PASSES
+    passes = kernels.stream(target, size * times).ns
     forward = Work(attention=scores.matmul + passes, flops=scores.flops, operators=5)
     backward = Work(attention=gradients.matmul + passes, flops=gradients.flops, operators=8)
     return Passes(forward, backward, forward)

@@ -69,7 +69,7 @@ def activation_bytes(config: ModelConfig, part: Slice, recompute: Recompute, *, 
     kept += 4 * hidden * outer * 2  # the inputs of both norms and both first products
     if recompute == "selective":
         kept -= 2 * wide / (3 if config.gated else 2)
-    if not part.fused_attention and recompute == "none":
+    if part.attention != "fused" and recompute == "none":
         kept += 5 * config.heads * part.sequence / split
     return kept * tokens
 

@@ -13,6 +13,7 @@ from boundby.plan import assumptions, chips, models, operator, scaled, served, s
 from boundby.plan import mesh as meshes
 from boundby.plan import search as searches
 from boundby.plan.chips import Target
+from boundby.plan.layers import Attention
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.overview import with_formulas, with_overview
@@ -84,6 +85,7 @@ def plan(
     recompute: str = "auto",
     overlap: bool = True,
     compiled: bool = False,
+    attention: Attention = "fused",
     usd_per_hour: float | None = None,
 ) -> PlanResult:
     """What one training step of a model costs on a mesh of chips.
@@ -93,8 +95,9 @@ def plan(
     `model` is a name of the table, a Hugging Face config.json or a `ModelConfig`; `chip` a name or
     a saved machine; `mesh` ways per axis. Without a mesh the fastest layout of `chips_count` chips
     that fits is planned. `batch` counts sequences, or tokens; a sequence has 4096 tokens, fewer if
-    the model has fewer positions, or those of one image, unless `sequence` says otherwise. Times
-    of the result are in ns.
+    the model has fewer positions, or those of one image, unless `sequence` says otherwise.
+    `compiled` programs have no host time per operator. `attention` is "fused", "softmax" (its
+    softmax alone is fused) or "eager" (separate operators). Times of the result are in ns.
     """
     config = models.find(model) if isinstance(model, str) else model
     target = chips.find(chip) if isinstance(chip, str) else chip
@@ -102,7 +105,7 @@ def plan(
     if mesh is None:
         count = chips_count or 1
         job = _job(sequence, batch, count, precision, micro_batch)
-        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled)
+        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled, attention=attention)
         best = searches.search(config, job, target, count, shown=1).choices[0]
         layout = meshes.of_axes(best.mesh)
         job = msgspec.structs.replace(
@@ -117,7 +120,7 @@ def plan(
         if chips_count and chips_count != layout.chips:
             raise BoundbyError(f"the mesh has {layout.chips} chips, not {chips_count}")
         job = _job(sequence, batch, layout.replicas, precision, micro_batch)
-        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled)
+        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled, attention=attention)
     if recompute == "auto":
         job = least_recompute(config, layout, job, target)
     elif recompute in ("none", "selective", "full"):

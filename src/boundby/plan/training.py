@@ -15,7 +15,7 @@ from boundby.model import OpCall, Record
 from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions, collectives, kernels, memory
 from boundby.plan.chips import Target
-from boundby.plan.layers import Passes, Recompute, Slice, Work, head, layer
+from boundby.plan.layers import Attention, Passes, Recompute, Slice, Work, head, layer
 from boundby.plan.mesh import Axis, Group, Mesh, group
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
@@ -35,7 +35,7 @@ class Training(Record, frozen=True, kw_only=True):
     micro_batch: float = 1.0
     precision: str = "bf16"
     recompute: Recompute = "none"
-    fused_attention: bool = True
+    attention: Attention = "fused"
     overlap: bool = True
     tensor_overlap: bool = False
     compiled: bool = False
@@ -181,7 +181,8 @@ def slice_of(mesh: Mesh, job: Training) -> Slice:
         expert=mesh.expert,
         sequence_parallel=mesh.sequence,
         dtype=dtype_of(job.precision),
-        fused_attention=job.fused_attention,
+        # A compiler fuses the softmax.
+        attention="softmax" if job.compiled and job.attention == "eager" else job.attention,
         tuned=job.tuned,
         pads=job.compiled,
         capacity=job.capacity,

@@ -16,7 +16,7 @@ import msgspec
 
 from boundby.plan import assumptions, chips, memory
 from boundby.plan.chips import Target
-from boundby.plan.layers import Recompute
+from boundby.plan.layers import Attention, Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import Latent, ModelConfig
 from boundby.plan.row_values import Row, RowError, half, needed, number, prefix, ways
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 class _Facts(NamedTuple):
     """How a source ran its jobs, as it states."""
 
-    fused_attention: bool = True
+    attention: Attention = "fused"
     megatron: bool = (
         False  # Megatron with Transformer Engine: overlap of tensor parallelism, tuning
     )
@@ -61,11 +61,11 @@ class _Facts(NamedTuple):
 _FSDP_STATES = memory.States(weights=4.0, gradients=4.0, optimizer=8.0)
 _FACTS = {
     # Megatron before fused attention: scores are written (the papers and repositories of 2021-22).
-    "sc21": _Facts(fused_attention=False),
-    "korth": _Facts(fused_attention=False),
-    "bloom": _Facts(fused_attention=False, fused_accumulation=False),
-    "vtrain": _Facts(fused_attention=False),
-    "vts": _Facts(fused_attention=False),
+    "sc21": _Facts(attention="softmax"),
+    "korth": _Facts(attention="softmax"),
+    "bloom": _Facts(attention="softmax", fused_accumulation=False),
+    "vtrain": _Facts(attention="softmax"),
+    "vts": _Facts(attention="softmax"),
     "mosaic": _Facts(states=_FSDP_STATES),
     "titan": _Facts(states=_FSDP_STATES, compiled=True),
     "fms": _Facts(states=_FSDP_STATES, compiled=True),
@@ -248,7 +248,7 @@ def case_of(row: Row) -> Case:
         micro_batch=micro,
         precision=row.get("dtype") or "bf16",
         recompute=recompute,
-        fused_attention=facts.fused_attention,
+        attention=facts.attention,
         tensor_overlap=facts.megatron,
         tuned=facts.megatron and mesh.zero != 3 and not config.experts,
         compiled=facts.compiled,
