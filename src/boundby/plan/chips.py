@@ -90,11 +90,20 @@ def find(name: str) -> Target:
     return _target(chip, machine_of(chip))
 
 
+def printed(machine: Machine) -> Target | None:
+    """The chip of a machine with its printed rates; None if it is not in the table."""
+    chip = _chip_of(machine)
+    return _target(chip, machine_of(chip)) if chip else None
+
+
+def _chip_of(machine: Machine) -> datasheet.Chip | None:
+    chip = datasheet.find_chip(machine.chip or machine.device, machine.memory_bytes)
+    return chip or next((one for one in datasheet.chips() if one.name == machine.chip), None)
+
+
 def _measured(path: Path) -> Target:
     machine = store.read(path, Machine, "a machine")
-    chip = datasheet.find_chip(machine.chip or machine.device, machine.memory_bytes)
-    if chip is None:
-        chip = next((one for one in datasheet.chips() if one.name == machine.chip), None)
+    chip = _chip_of(machine)
     if chip is None:
         raise BoundbyError(f"{path} describes {machine.device}, which is not in the chip table")
     target = _target(chip, machine)

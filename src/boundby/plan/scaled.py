@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boundby.model import Machine, store
+from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
 from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanResult, PlanTerm, TermKind
 from boundby.model.rows import OpRow
-from boundby.plan import assumptions
+from boundby.plan import assumptions, chips
 from boundby.plan.chips import Target
 from boundby.plan.result import bound_by
 
@@ -21,16 +21,21 @@ _NAMES: dict[TermKind, str] = {
 }
 
 
-def plan_diagnosis(path: Path, target: Target, chips: int = 1) -> PlanResult:
+def plan_diagnosis(path: Path, target: Target, count: int = 1) -> PlanResult:
     """The saved step on another chip, at the same batch per chip.
 
-    Compute-bound operators scale with the printed matrix rate of their dtype, memory-bound ones
+    Compute-bound operators scale with the sustained matrix rate of their dtype, memory-bound ones
     with the memory bandwidth; small operators, unknown ones and the time between operators stay.
     """
     diagnosis = store.read(path, Diagnosis, "diagnosis")
     if not diagnosis.ops:
         raise BoundbyError(f"{path} has no operators to scale")
-    old = diagnosis.machine
+    old = chips.printed(diagnosis.machine)
+    if old is None:
+        raise BoundbyError(
+            f"{path} was measured on {diagnosis.machine.device}, which is not in the table of "
+            "accelerators: a step measured on one of them would scale"
+        )
     sums: dict[TermKind, float] = dict.fromkeys(_NAMES, 0.0)
     before = 0.0
     for op in diagnosis.ops:
@@ -55,16 +60,16 @@ def plan_diagnosis(path: Path, target: Target, chips: int = 1) -> PlanResult:
         )
     expected = sum(one.exposed_ns for one in terms)
     spread = 1 + assumptions.STEP_UNCERTAINTY
-    notes = [f"measured on {old.device}: {diagnosis.step.wall_ns / 1e6:.2f} ms"]
-    if chips > 1:
+    notes = [f"measured on {old.name}: {diagnosis.step.wall_ns / 1e6:.2f} ms"]
+    if count > 1:
         notes.append(
-            f"{chips} chips with the same batch each; the sum of gradients is not included: "
+            f"{count} chips with the same batch each; the sum of gradients is not included: "
             "the diagnosis does not say how many parameters there are"
         )
     return PlanResult(
         title=f"{diagnosis.target or path.name}, measured step scaled",
         chip=target.name,
-        chips=chips,
+        chips=count,
         step_ns=Estimate(low=expected / spread, expected=expected, high=expected * spread),
         overlapped_ns=max(sums.values()),
         serial_ns=expected,
@@ -74,14 +79,10 @@ def plan_diagnosis(path: Path, target: Target, chips: int = 1) -> PlanResult:
     )
 
 
-def _scale(op: OpRow, old: Machine, target: Target) -> tuple[TermKind, float]:
-    if op.bound == "compute":
+def _scale(op: OpRow, old: Target, target: Target) -> tuple[TermKind, float]:
+    if op.bound == "compute" and op.dtype:
         unit = f"matmul.{op.dtype}"
-        had = old.rate(unit)
-        if had and (target.machine.rate(unit) or op.dtype in ("bfloat16", "float16")):
-            return "matmul", had / target.sustained_rate(unit)
+        return "matmul", old.sustained_rate(unit) / target.sustained_rate(unit)
     if op.bound == "memory":
-        had = old.rate("memory.dram")
-        if had:
-            return "memory", had / (target.memory_rate * assumptions.STREAM_MEMORY_SHARE)
+        return "memory", old.memory_rate / target.memory_rate
     return "overhead", 1.0
