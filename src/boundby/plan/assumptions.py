@@ -161,6 +161,9 @@ LINK_SHARE = {"switch": 0.80, "pcie": 0.50, "mesh": 0.70, "torus": 0.95}
 SWITCH_REDUCE_SHARE, SWITCH_REDUCE_ABOVE = 1.2, 4
 # Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
 EGRESS_SHARE = 0.85
+# The same for one chip that sends to one other: few channels for a peer (H100, nccl-tests sendrecv
+# between 10 nodes: 25 of 50 GB/s with one, two or four chips a node, 15 with eight).
+SEND_EGRESS_SHARE = 0.5
 # Start of a collective (NCCL's tuning table: 8.4 us, and its launch).
 COLLECTIVE_START_NS = 15_000.0
 

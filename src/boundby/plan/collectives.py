@@ -88,7 +88,7 @@ def dispatch_ns(size: float, copies: int, group: Group, target: Target) -> float
 
 
 def send_ns(size: float, *, crosses: bool, target: Target) -> float:
-    """Point to point: V / W, over one NIC where it leaves the domain."""
+    """Point to point: V / W; where it leaves the domain, at half the rate of one NIC."""
     if not size:
         return 0.0
     if target.fabric.kind == "torus":
@@ -96,7 +96,7 @@ def send_ns(size: float, *, crosses: bool, target: Target) -> float:
         return size / rate * _S + assumptions.HOP_NS
     rate = target.link * assumptions.LINK_SHARE[target.fabric.kind]
     if crosses:
-        rate = min(rate, target.fabric.egress * assumptions.EGRESS_SHARE)
+        rate = min(rate, target.fabric.egress * assumptions.SEND_EGRESS_SHARE)
     return size / rate * _S + assumptions.COLLECTIVE_START_NS
 
 
