@@ -87,11 +87,11 @@ def test_ring_latency_grows_with_its_chips() -> None:
 
 
 def test_small_all_reduce_of_many_nodes_uses_a_tree() -> None:
-    """Steps grow with the logarithm of the nodes, not with their number."""
+    """Steps grow with the logarithm of the nodes, not with their number: 64 times as many here."""
     h100 = chips.find("h100")
     few = collectives.all_reduce_ns(64, Group(size=64, local=8, domains=8), h100)
     many = collectives.all_reduce_ns(64, Group(size=4096, local=8, domains=512), h100)
-    assert many < 3 * few
+    assert many < 10 * few
 
 
 def test_in_switch_all_reduce_does_not_grow_with_chips() -> None:

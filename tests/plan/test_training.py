@@ -190,3 +190,17 @@ def test_the_critical_batch_of_experts_is_that_of_each_of_them() -> None:
     found = {limit.name: limit.value for limit in plan.limits}
     assert found["critical batch"] == pytest.approx(4 * dense.limits[0].value)
     assert 1 <= found["balanced FSDP"] <= 32
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.sampled_from(
+        ["fsdp=8,tensor=8,data=64", "data=64,tensor=8", "fsdp=512", "context=8,fsdp=8,tensor=2"]
+    ),
+    st.sampled_from(["h100", "v5e", "gb200"]),
+)
+def test_the_expected_time_lies_between_perfect_overlap_and_none(mesh: str, chip: str) -> None:
+    plan = boundby.plan("llama-3.1-8b", chip, mesh)
+    assert plan.overlapped_ns <= plan.step_ns.expected * 1.0001
+    assert plan.step_ns.expected <= plan.serial_ns * 1.0001
+    assert plan.step_ns.low <= plan.step_ns.expected <= plan.step_ns.high

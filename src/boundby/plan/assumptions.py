@@ -65,9 +65,8 @@ def power_share(power: float) -> float:
 
 # ---- products ----------------------------------------------------------------------------------
 
-# Output tiles of cuBLAS and CUTLASS kernels and the share of the best rate that each reaches
-# (CUTLASS profiler, public A100 and H100 runs: 0.6 to 0.8 for the smaller one, which reuses less).
-GPU_TILES = ((128, 128, 1.0), (64, 64, 0.7))
+# Side of the output tiles of large products in cuBLAS and CUTLASS (public A100 and H100 runs).
+GPU_TILE = 128
 # Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
 TPU_TILE, TPU_WIDE_TILE = 128, 256
 # Share of the rate if rows of a 16-bit array do not begin at a multiple of 8 elements (16 bytes),
@@ -177,9 +176,10 @@ class Protocol(NamedTuple):
 
 
 # For large and for small messages (the same table: "simple" and "LL", which is 1.8 times slower
-# inside a domain when there are several; a step of a tree sends a chunk).
+# inside a domain when there are several). A step of a tree sends a chunk; with its small-message
+# protocol the error of collectives_measured.csv is 63% instead of 50%.
 RING_PROTOCOLS = (Protocol(3_400.0, 9_600.0, 1.0), Protocol(850.0, 2_700.0, 0.25))
-TREE_PROTOCOLS = (Protocol(28_000.0, 50_000.0, 1.0), Protocol(950.0, 5_000.0, 0.25))
+TREE_PROTOCOL = Protocol(28_000.0, 50_000.0, 1.0)
 # A hop on a TPU torus (scaling book).
 HOP_NS = 1_000.0
 # Small all-reduces of a decode step, with their kernels' waiting for each other (range 8 to 30 us).

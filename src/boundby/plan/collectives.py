@@ -135,10 +135,8 @@ def _tree_ns(size: float, group: Group, target: Target) -> float:
     inside = size / rate * _S if group.local > 1 else 0.0
     between = size * share / _egress_rate(group, target) * _S if group.domains > 1 else 0.0
     levels = (group.domains - 1).bit_length()
-    return min(
-        2 * (max(inside, between) / one.share + steps * one.inside_ns + levels * one.between_ns)
-        for one in assumptions.TREE_PROTOCOLS
-    )
+    one = assumptions.TREE_PROTOCOL
+    return 2 * (max(inside, between) / one.share + steps * one.inside_ns + levels * one.between_ns)
 
 
 def _inside_rate(group: Group, target: Target) -> float:

@@ -140,14 +140,10 @@ def weight_product(
 
 @functools.lru_cache(maxsize=100_000)
 def _gpu_tile_share(units: int, m: int, n: int, groups: int) -> float:
-    best = 0.0
-    for rows, columns, quality in assumptions.GPU_TILES:
-        for tall, wide in {(rows, columns), (columns, rows)}:
-            tiles = math.ceil(m / tall) * math.ceil(n / wide) * groups
-            waves = math.ceil(tiles / units)
-            share = groups * m * n / (waves * units * tall * wide) * quality
-            best = max(best, share)
-    return best
+    side = assumptions.GPU_TILE
+    tiles = math.ceil(m / side) * math.ceil(n / side) * groups
+    waves = math.ceil(tiles / units)
+    return groups * m * n / (waves * units * side**2)
 
 
 def alignment_share(*extents: int) -> float:

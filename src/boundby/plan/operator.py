@@ -47,7 +47,7 @@ def parse_shape(text: str) -> tuple[int, int, int]:
         raise BoundbyError(
             "matmul needs a shape: matmul 512x8192x28672 is [512, 8192] x [8192, 28672]"
         )
-    found = re.fullmatch(r"(\d+)[x,](\d+)[x,](\d+)", text)
+    found = re.fullmatch(r"(\d+)[x,](\d+)[x,](\d+)", text.lower())
     if not found or not all(int(one) for one in found.groups()):
         raise BoundbyError(f"cannot read {text!r}: write a product as MxKxN, as in 512x8192x28672")
     m, k, n = (int(one) for one in found.groups())

@@ -99,8 +99,11 @@ class Step(NamedTuple):
     @property
     def overlapped_ns(self) -> float:
         busy = self.compute.ns + self.head.ns + self.accumulation_ns + self.optimizer_ns
-        links = sum(one.total_ns for one in self.traffic)
-        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, links)
+        links: dict[Axis, float] = {}
+        for one in self.traffic:
+            links[one.axis] = links.get(one.axis, 0.0) + one.total_ns
+        longest = max(links.values(), default=0.0)
+        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, longest)
 
 
 def micro_batches(mesh: Mesh, job: Training) -> int:
