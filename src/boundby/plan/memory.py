@@ -30,6 +30,10 @@ class Held(Record, frozen=True, kw_only=True):
     dense: float
     experts: float
 
+    @property
+    def total(self) -> float:
+        return self.dense + self.experts
+
 
 @functools.lru_cache(maxsize=4096)
 def held(config: ModelConfig, mesh: Mesh) -> Held:
@@ -106,7 +110,7 @@ def parts(
     logits = part.tokens * config.vocab / part.tensor * assumptions.LOGIT_BYTES
     gathered = 0.0
     if replicas > 1 and mesh.zero == 3:
-        gathered = 2 * 2 * (mine.dense + mine.experts) / max(1.0, config.layers / mesh.pipeline)
+        gathered = 2 * 2 * mine.total / max(1.0, config.layers / mesh.pipeline)
     return [
         PlanMemory(name="weights", bytes=sharded(states.weights, 3)),
         PlanMemory(name="gradients", bytes=sharded(states.gradients, 2)),

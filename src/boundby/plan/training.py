@@ -99,11 +99,9 @@ class Step(NamedTuple):
     @property
     def overlapped_ns(self) -> float:
         busy = self.compute.ns + self.head.ns + self.accumulation_ns + self.optimizer_ns
-        links: dict[Axis, float] = {}
-        for one in self.traffic:
-            links[one.axis] = links.get(one.axis, 0.0) + one.total_ns
-        longest = max(links.values(), default=0.0)
-        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, longest)
+        axes = {one.axis for one in self.traffic}
+        links = (sum(one.total_ns for one in self.traffic if one.axis == axis) for axis in axes)
+        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, *links)
 
 
 def micro_batches(mesh: Mesh, job: Training) -> int:
@@ -334,8 +332,7 @@ def _weight_traffic(
     """
     forward_ns, backward_ns = beside
     mesh = mesh.holders
-    mine = memory.held(config, mesh)
-    params = mine.dense + mine.experts
+    params = memory.held(config, mesh).total
     found = []
     if mesh.fsdp > 1:
         gather = _by_layer(collectives.all_gather_ns, 2 * params, config, mesh, "fsdp", target)
@@ -390,14 +387,12 @@ def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Tar
     With ZeRO-3 a chip adds its own part only. Programs that sum in the products that compute the
     gradients (Megatron with Transformer Engine) hide it behind their arithmetic.
     """
-    mine = memory.held(config, mesh)
-    params = (mine.dense + mine.experts) / (mesh.holders.fsdp if mesh.gathers else 1)
+    params = memory.held(config, mesh).total / (mesh.holders.fsdp if mesh.gathers else 1)
     return kernels.stream(target, 2 * job.states.gradients * params).ns
 
 
 def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
-    mine = memory.held(config, mesh)
-    params = (mine.dense + mine.experts) / mesh.holders.fsdp
+    params = memory.held(config, mesh).total / mesh.holders.fsdp
     one = kernels.tensor(max(1, round(params)), dtype="float32")
     call = OpCall(name="aten::_fused_adamw_", args=((one,), (one,), (one,), (one,)))
     return kernels.pointwise(target, call).ns
