@@ -77,7 +77,7 @@ class Mesh(Record, frozen=True, kw_only=True):
         for axis in (*_ORDER, "expert"):
             if getattr(self, axis) > 1:
                 axes[axis] = getattr(self, axis)
-        if self.fsdp > 1:
+        if self.holders.fsdp > 1:
             axes["zero"] = self.zero
         if self.interleave > 1:
             axes["interleave"] = self.interleave

@@ -67,7 +67,7 @@ def roofs(
 
 def _rate(mesh: Mesh, axis: Axis, target: Target) -> float:
     """Bytes/s that one chip of the axis receives: its links, or its NIC between domains."""
-    where = group(mesh, axis, target)
+    where = group(mesh.holders if axis == "fsdp" else mesh, axis, target)
     if target.fabric.kind != "torus" and where.domains > 1:
         return min(target.link, where.local * target.fabric.egress)
     return limits.gather_rate(target, rings=where.rings)
