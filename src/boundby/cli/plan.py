@@ -107,7 +107,8 @@ def _check_together(options: dict[str, Any]) -> None:
     asked = next((name for name in ("serve", "search", "sweep") if options[name]), None)
     context = click.get_current_context()
     flags = {one.name: one.opts[0] for one in context.command.params}
-    ignored, with_what = _SERVING, "without --serve"
+    ignored: tuple[str, ...] = _SERVING
+    with_what = "without --serve"
     if options["model"] == "matmul":
         ignored, with_what = _IGNORED["matmul"], "for one product"
     elif requests.is_diagnosis(options["model"]):
