@@ -101,7 +101,7 @@ class Step(NamedTuple):
         busy = self.compute.ns + self.head.ns + self.accumulation_ns + self.optimizer_ns
         axes = {one.axis for one in self.traffic}
         links = (sum(one.total_ns for one in self.traffic if one.axis == axis) for axis in axes)
-        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, *links)
+        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, max(links, default=0.0))
 
 
 def micro_batches(mesh: Mesh, job: Training) -> int:
