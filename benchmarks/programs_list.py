@@ -5,11 +5,11 @@ None of their code is kept here. `step` is a pattern that the label of the right
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import programs_data as data
+from program import Program
+from programs_methods import METHODS, METHODS_COMMITS
 
 COMMITS = {
     "pytorch/examples": "77f55b912142e11fcfdf5b530231fb9c52f181e8",
@@ -37,31 +37,8 @@ COMMITS = {
     "rtqichen/torchdiffeq": "657943acefa826ef04c025ebeb1ff5e9d60dc268",
     "MorvanZhou/PyTorch-Tutorial": "dbe154a9e56635e51c6b0c2ccea8ae36cfb585a7",
     "karpathy/llama2.c": "350e04fe35433e6d2941dce5a1f53308f87058eb",
+    **METHODS_COMMITS,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """One program: `ends` False for those that train for ever, which are ended after a while.
-
-    `path` and `data` are relative to the repository, `folder` is where it is started.
-    """
-
-    name: str
-    repository: str
-    path: str
-    step: str
-    args: str = ""
-    folder: str | None = None
-    data: Sequence[tuple[data.Make, str]] = ()
-    ends: bool = True
-    needs: Sequence[str] = ()  # folders on PYTHONPATH
-    module: bool = False
-
-    @property
-    def start(self) -> str:
-        """The folder that the program is started in."""
-        return self.path.rpartition("/")[0] if self.folder is None else self.folder
 
 
 def _example(name: str, step: str, args: str = "", path: str = "", **more: Any) -> Program:
@@ -447,4 +424,5 @@ PROGRAMS = (
         ends=False,
         data=((data.lightning_words, "examples/pytorch/basics/data"),),
     ),
+    *METHODS,
 )

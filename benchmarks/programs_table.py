@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ledger import ROOT, Ledger, Row
-from programs_list import COMMITS, PROGRAMS, Program
+from program import Program
+from programs_list import COMMITS, PROGRAMS
 
 LEDGER = Ledger("programs", key=("name",))
 DOCUMENT = ROOT / "docs" / "programs.md"

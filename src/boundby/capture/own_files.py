@@ -14,6 +14,8 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 # As in the package's own code objects, ending in a slash.
 OWN_FOLDER = f"{Path(__file__).parents[1].as_posix()}/"
+# After the names of files whose frames warnings do not count (own_frames.py).
+HIDDEN_FROM_WARNINGS = " (like importlib._bootstrap)"
 
 # Inductor's files, in any cache folder: named for a hash, in a folder named for its beginning.
 _GENERATED = re.compile(r"(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py$|torchinductor|/\.triton/cache/")
@@ -39,7 +41,7 @@ def is_own_file(path: str) -> bool:
     Absolute paths are compared by their real location. torch's profiler shortens paths by the
     entries of `sys.path`, so a relative one is boundby's if the package has a file of that name.
     """
-    path = path.replace("\\", "/")
+    path = path.replace("\\", "/").removesuffix(HIDDEN_FROM_WARNINGS)
     if path.startswith("/") or path[1:2] == ":":
         return _PACKAGE in Path(path).resolve().parents
     return path in _modules()

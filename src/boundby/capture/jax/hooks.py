@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from boundby.capture.jax import compat
 from boundby.capture.kineto.names import Origin, origin_of
+from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
@@ -105,6 +106,7 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
+@skipped_by_warnings
 class JaxHooks:
     """One per run: wrapped functions stay wrapped, and cost one comparison without a watcher."""
 

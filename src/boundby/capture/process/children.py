@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
 
 # Modules whose processes are workers: loading data, compiling, pools.
@@ -50,6 +51,7 @@ class Watched:
         return args[1] if self.is_spawned_rank and len(args) > 1 else None
 
 
+@skipped_by_warnings
 class Children:
     """Watches the processes that a script starts, until `let_go`."""
 

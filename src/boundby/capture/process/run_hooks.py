@@ -14,6 +14,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from boundby.capture.own_files import is_own_file
+from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
 from boundby.capture.process.run_clock import RunClock
 from boundby.runtime.patching import PatchSet
@@ -47,6 +48,7 @@ _DOORS: dict[str, dict[str, RunPartName]] = {
 _LIBRARIES = ("site-packages/", "dist-packages/", "lib/python3", "<frozen", "<string>")
 
 
+@skipped_by_warnings
 class RunHooks:
     """Reports calls of these functions to a run clock, on the thread that created it."""
 

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
 from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch import line_tracer
@@ -58,6 +59,7 @@ class HookListener(Protocol):
         ...
 
 
+@skipped_by_warnings
 class Hooks:
     """The wrapped calls. With `watcher` None all calls pass unseen, with `graphs` None those of
     graphs.
