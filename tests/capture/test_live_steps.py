@@ -411,6 +411,25 @@ def test_long_rollouts_between_updates_are_separate_steps() -> None:
     assert script.finder.found_by == "optimizer" and not script.restarts
 
 
+@pytest.mark.parametrize("in_training", [False, True])
+def test_an_evaluation_after_the_first_step_does_not_stand_for_the_training(
+    in_training: bool,
+) -> None:
+    """As in a loop that evaluates `if step % 100 == 0`, whether or not it calls `model.eval()`."""
+    script = SimulatedScript(optimizers=1)
+    for iteration in range(5):
+        script.train()
+        script.finder.backward_ended()
+        script.step()
+        assert not script.finder.awaits_training
+        for call in range(20 if iteration in (0, 4) else 0):
+            script.finder.called(0, False, (4, 8), waits=in_training, gradients=False)
+            assert script.finder.awaits_training is (iteration == 0 and call >= 2)
+    # What was measured until the training went on is forgotten, once.
+    assert script.restarts == 1
+    assert script.ends[-1] == "forward 4x8"
+
+
 def test_short_rollout_and_its_update_are_one_step() -> None:
     """What is made of it is between the two: returns, advantages."""
     script = SimulatedScript(optimizers=1)

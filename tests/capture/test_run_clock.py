@@ -46,7 +46,7 @@ class Script:
     ) -> None:
         for _ in range(calls):
             self.run.model_called(
-                key, False, is_rollout=rollout, records=records, where="eval.py:7"
+                key, False, in_training=rollout, records=records, where="eval.py:7"
             )
             self.spend(ms)
 
@@ -277,13 +277,26 @@ def test_single_call_in_training_mode_is_part_of_the_step() -> None:
     assert ms_of(script.parts()) == {"train": 70}
 
 
+def test_calls_in_training_mode_with_batches_of_a_loader_are_an_evaluation() -> None:
+    """A rollout steps an environment; a loader's batches are data to evaluate on."""
+    script = Script()
+    script.train(2)
+    for _ in range(5):
+        script.run.batch_came(0)
+        script.run.model_called(MODEL, False, in_training=True, where="train.py:9")
+        script.spend(6)
+    script.train(1)
+    parts = ms_of(script.parts())
+    assert parts["eval"] == 30 and "rollout" not in parts
+
+
 def test_the_share_of_steps_inside_rollouts_is_known() -> None:
     script = Script()
     script.train(1)
     for _ in range(2):
         script.train(4)
         for call in range(10):
-            script.run.model_called(MODEL, False, is_rollout=True, where="ppo.py:7")
+            script.run.model_called(MODEL, False, in_training=True, where="ppo.py:7")
             if call:
                 script.run.step_ended("forward", mode="forward")
             script.spend(6)

@@ -40,14 +40,23 @@ _COMPILING = 0.5
 
 @dataclass(slots=True)
 class _Evaluations:
-    """A row of calls in evaluation mode or without gradients. `records`: all record gradients."""
+    """A row of calls in evaluation mode or without gradients. `records`: all record gradients.
+
+    `in_training`: of a model in training mode, as rollouts are. `loaded`: batches of a loader came
+    between them, which no rollout uses: it is an evaluation that does not change the mode.
+    """
 
     calls: Counter[int] = field(default_factory=Counter)  # by module
     ns: float = 0.0
-    is_rollout: bool = False
+    in_training: bool = False
+    loaded: bool = False
     of_trained: bool = False
     records: bool = True
     where: str | None = None
+
+    @property
+    def is_rollout(self) -> bool:
+        return self.in_training and not self.loaded
 
 
 @dataclass(slots=True)
@@ -88,7 +97,7 @@ class RunClock:
         self._row_closed_ns: float | None = None
         self._trained: set[int] = set()
         self._called: set[int] = set()
-        self._has_trained = self._has_called = False
+        self._has_trained = self._has_called = self._has_batch = False
         self._loaders: dict[int, Loader] = {}
         self._iterators: dict[int, Loader] = {}
         self._latest: Loader | None = None
@@ -126,6 +135,7 @@ class RunClock:
     def batch_came(self, waited_ns: float, iterator: int | None = None) -> None:
         """A batch was delivered; the first one after a start of workers includes their start."""
         self._flush()
+        self._has_batch = True
         loader = self._iterators.get(iterator) if iterator is not None else None
         waited = min(waited_ns, self._pending)
         self._pending -= waited
@@ -143,13 +153,14 @@ class RunClock:
         key: int,
         training: bool,
         *,
-        is_rollout: bool = False,
+        in_training: bool = False,
         records: bool = False,
         where: str | None = None,
     ) -> None:
         """An outermost call begins; `training`: it records gradients for a backward pass.
 
-        `records`: it records gradients, in whatever mode.
+        `in_training`: the model is in training mode. `records`: it records gradients, in whatever
+        mode.
         """
         if training:
             self._closes_evaluations(is_call=True)
@@ -167,10 +178,12 @@ class RunClock:
                 found.ns += self._take_flushed()
             found.calls[key] += 1
             found.where = found.where or where
-            found.is_rollout |= is_rollout
+            found.in_training |= in_training
+            found.loaded |= self._has_batch
             found.records &= records
             found.of_trained |= key in self._trained
         self._has_called = True
+        self._has_batch = False
 
     @property
     def in_evaluation(self) -> bool:

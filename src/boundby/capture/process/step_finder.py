@@ -29,6 +29,9 @@ _FIRST_CYCLE = 5
 # This many calls in a row without gradients, of a model that an optimizer updates, are not part of
 # the training step: an evaluation, or rollouts of reinforcement learning.
 _FEWEST_IN_ROW = 3
+# Scripts commonly evaluate after their first step, to test that they can. Fewer steps of a kind are
+# not known well enough to be compared with those of an evaluation.
+_FEWEST_TRAINED = 3
 # Rollouts of up to this many calls, before each update, are one step with it.
 _SHORT_ROLLOUT = 64
 # In a known cycle, an optimizer that is missing for more than three times the usual number of steps
@@ -39,7 +42,8 @@ _LONGEST_CYCLE = 50
 class StepFinder:
     """Finds where a step ends. `on_step(label)` is called at each end, with the label of its kind.
 
-    `on_training` is called when a script that seemed to run forward only turns out to train.
+    `on_training` is called when a script that seemed to run forward only turns out to train, and
+    when its training goes on after an evaluation that came with the first few steps.
     Modules and optimizers are identified by numbers that are never reused.
     """
 
@@ -62,6 +66,7 @@ class StepFinder:
         self._calls_since_optimizer = 0.0
         self._inside = _Inside()
         self._row = _Row()
+        self._trained = 0  # complete training steps
         self.in_row = False  # whether the step that has just ended belongs to an evaluation
 
     def mode_of(self, label: str) -> Mode:
@@ -84,6 +89,11 @@ class StepFinder:
         They come again, and may take longer than the updates between them.
         """
         return self._row.were_before and not self._row.came_again
+
+    @property
+    def awaits_training(self) -> bool:
+        """Whether this is an evaluation after the first few steps of a training, which goes on."""
+        return self.in_row and self._trained > 0 and self._is_early
 
     @property
     def found_by(self) -> StepBy | None:
@@ -119,6 +129,7 @@ class StepFinder:
             self._decided = "optimizer"
             self._inside.evaluations = 0
         if self._cycle.completes(optimizer):
+            self._trained += 1
             self._row.updates += 1
             self._end()
 
@@ -160,6 +171,9 @@ class StepFinder:
                 return
         elif self._row.ends(is_split=self._splits_rows):
             self._end(in_row=True)
+            if self._is_early:
+                # Its time says nothing about how often evaluations come.
+                self._on_training()
         is_clear = owned and not waits
         self._calls_since_optimizer += 1.0 if is_clear else _WEIGHT_OF_DOUBTFUL
         if self._decided == "backward" and self.step_by == "auto":
@@ -170,6 +184,12 @@ class StepFinder:
             if self._inside.calls:
                 self._end()
         self._inside.add(training, shape, owned, gradients=gradients)
+
+    @property
+    def _is_early(self) -> bool:
+        """Too early to compare training with the calls between. Rollouts came before it: they are
+        known to come again."""
+        return self._trained < _FEWEST_TRAINED and not self._row.were_before
 
     @property
     def _splits_rows(self) -> bool:

@@ -28,8 +28,9 @@ from boundby.capture.torch.phases import Phases
 _STABLE = 0.10
 _STABLE_STEPS = 3
 _FASTER = 0.95
-# The longest that warm-up waits for another kind of step that is known to come.
-_MOST_AWAITED_NS = 10e9
+# The longest that warm-up waits for another kind of step that is known to come: evaluations over a
+# data set take tens of seconds on a CPU.
+_MOST_AWAITED_NS = 60e9
 # Steps in which values are checked; more if something is still in use in the next step.
 _EVIDENCE = 3
 _MOST_EVIDENCE = 20
@@ -236,7 +237,8 @@ class Windows:
             return count >= self._plan.warmup
         # Without the first step, which may include imports and compilation.
         spent_ns = sum(sample.ns for sample in self.warmup[1:])
-        if self._awaits_more() and spent_ns < _MOST_AWAITED_NS and not self._plan.in_step:
+        takes_any = self._plan.kind is None and not self._plan.in_step
+        if takes_any and self._awaits_more() and spent_ns < _MOST_AWAITED_NS:
             return False
         if count >= self._plan.most_warmup or (
             count > self._plan.least_warmup and now - self._began > self._plan.most_warmup_s * 1e9

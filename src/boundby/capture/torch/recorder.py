@@ -95,7 +95,7 @@ class Recorder:
             observer=self._bystander,
             look=lambda window: self._host_speeds[window].sample(),
             evidence=self._evidence,
-            awaits_more=lambda: self.finder.awaits_rollouts,
+            awaits_more=lambda: self.finder.awaits_rollouts or self.finder.awaits_training,
             in_row=lambda: self.finder.in_row,
             on_window=on_window,
         )
@@ -157,7 +157,7 @@ class Recorder:
         training = records and in_training
         where = None if training or self._run.in_evaluation else calling_line()
         self._run.model_called(
-            id(called), training, is_rollout=in_training, records=records, where=where
+            id(called), training, in_training=in_training, records=records, where=where
         )
         if self._is_blind():
             return
