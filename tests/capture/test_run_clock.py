@@ -310,3 +310,15 @@ def test_the_share_of_steps_inside_rollouts_is_known() -> None:
     assert parts.step_share == pytest.approx(120 / (120 + 10 + 80 + 20))
     trained = script.run.parts("train", is_cut=False)
     assert trained.step_share == pytest.approx(110 / 230)
+
+
+def test_what_comes_after_the_script_s_end_is_not_part_of_its_run() -> None:
+    """The row of evaluations is still open then; the profile is read, which takes seconds."""
+    script = Script()
+    script.train(3)
+    script.evaluate(5, ms=4)
+    script.run.stop()
+    script.spend(9_000)
+    parts = script.parts()
+    assert ms_of(parts) == {"train": 30, "eval": 20}
+    assert parts.wall_ns == 50 * MS

@@ -119,6 +119,11 @@ class RunClock:
         """Another compiler of the process: `compiled_ns` returns its time so far."""
         self._compilers.append(compiled_ns)
 
+    def stop(self) -> None:
+        """The script has ended: what boundby does from now on is not part of its run."""
+        self._flush()
+        ended, self._clock = self._last, lambda: ended
+
     def own(self, ns: float) -> None:
         """Leave out this much of the time since the last event: it was boundby's."""
         self._last += int(ns)

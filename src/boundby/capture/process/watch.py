@@ -202,6 +202,8 @@ class Watch:
 
     def last_capture(self, *, how: How) -> Capture | JaxCapture | None:
         """The capture of a script that has ended; None without steps or if taking it failed."""
+        if self._run is not None:
+            self._run.stop()
         try:
             capture = self._take(how=how)
             self._stop_imports()
