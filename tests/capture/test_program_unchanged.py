@@ -103,6 +103,19 @@ print("done")
     assert done.out == "done\n"
 
 
+def test_a_warning_that_was_shown_is_not_repeated(tmp_path: Path) -> None:
+    """Python repeats all of them when anyone changes the filters, if only for a moment."""
+    source = f"""{STATE}
+for _ in range(30):
+    train()
+    warnings.warn("shown once")
+"""
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "2", "--continue", "--quiet")
+    done = run(tmp_path, source, options=options)
+    assert done.code == 0
+    assert done.err.count("UserWarning: shown once") == 1, done.err
+
+
 FROM_PYTHON = {
     "diagnose": "boundby.diagnose(train, warmup=2, steps=3, profiled=2, machine=machine)",
     "watch": """

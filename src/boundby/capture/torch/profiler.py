@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,22 +29,30 @@ _MOST_CALLS = 2_000_000
 
 
 @contextlib.contextmanager
-def _silenced() -> Iterator[None]:
+def _silenced(torch: Any) -> Iterator[None]:
     """Suppress the profiler's messages on stderr, and its warnings about cycles, of which there are
     none.
 
-    It reads the log level once per process.
+    Not with a filter: each change of the filters makes Python repeat the script's warnings that
+    were shown already. The profiler reads the log level once per process.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        if _LOG_LEVEL in os.environ:
-            yield
-            return
-        os.environ[_LOG_LEVEL] = "99"
-        try:
-            yield
-        finally:
+    modules = (torch.profiler.profiler, torch.autograd.profiler)
+    known = [(module, module.warn) for module in modules if hasattr(module, "warn")]
+    is_set = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "99")
+    for module, _ in known:
+        module.warn = _say_nothing
+    try:
+        yield
+    finally:
+        for module, warn in known:
+            module.warn = warn
+        if not is_set:
             del os.environ[_LOG_LEVEL]
+
+
+def _say_nothing(*_: object, **__: object) -> None:
+    return
 
 
 class TorchProfiler:
@@ -88,7 +95,7 @@ class TorchProfiler:
         self._device.sync()
         self._is_starting = True
         try:
-            with _silenced():
+            with _silenced(self._torch):
                 started = profiler.profile(
                     activities=activities,
                     record_shapes=True,
@@ -119,7 +126,7 @@ class TorchProfiler:
     def step(self) -> None:
         self.line_tracer.stop()
         if self._profiler is not None:
-            with _silenced():
+            with _silenced(self._torch):
                 self._profiler.step()
 
     def mark(self, phase: str) -> None:
@@ -146,7 +153,7 @@ class TorchProfiler:
         self.line_tracer.stop()
         try:
             # The last step ends here: waiting for the device is not part of it.
-            with _silenced():
+            with _silenced(self._torch):
                 profiler.step()
                 self._device.sync()
                 profiler.stop()
