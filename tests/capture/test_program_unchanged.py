@@ -173,3 +173,34 @@ def test_script_in_a_folder_named_boundby_has_lines(tmp_path: Path) -> None:
     diagnosis: dict[str, Any] | None = done.diagnosis
     assert diagnosis is not None
     assert any("train.py:" in line["where"] for line in diagnosis["lines"])
+
+
+def test_a_script_s_own_modes_see_its_operators_alone(tmp_path: Path) -> None:
+    source = f"""{STATE}
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Functions(TorchFunctionMode):
+    seen = 0
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        Functions.seen += 1
+        return function(*args, **(kwargs or {{}}))
+
+class Operators(TorchDispatchMode):
+    seen = 0
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        Operators.seen += 1
+        return function(*args, **(kwargs or {{}}))
+
+steps = []
+with Functions(), Operators():
+    for _ in range(30):
+        before = Functions.seen, Operators.seen
+        train()
+        steps.append((Functions.seen - before[0], Operators.seen - before[1]))
+print(len(set(steps[1:])), steps)
+"""
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "2", "--continue", "--quiet")
+    done = run(tmp_path, source, options=options)
+    assert done.code == 0, done.err
+    assert done.out.startswith("1 "), done.out

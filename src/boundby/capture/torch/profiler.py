@@ -15,6 +15,7 @@ from boundby.capture.process.guard import Guard
 from boundby.capture.process.stderr_mute import muted_stderr
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.line_tracer import LineTracer
+from boundby.capture.torch.modes import outside_modes
 from boundby.capture.torch.profiler_cost import MeasuredCallCost, measured_call_cost, take_times
 from boundby.runtime.patching import PatchSet
 
@@ -31,7 +32,7 @@ _MOST_CALLS = 2_000_000
 @contextlib.contextmanager
 def _silenced(torch: Any) -> Iterator[None]:
     """Suppress the profiler's messages on stderr, and its warnings about cycles, of which there are
-    none.
+    none; its operators are hidden from the script's modes.
 
     Not with a filter: each change of the filters makes Python repeat the script's warnings that
     were shown already. The profiler reads the log level once per process.
@@ -43,7 +44,8 @@ def _silenced(torch: Any) -> Iterator[None]:
     for module, _ in known:
         module.warn = _say_nothing
     try:
-        yield
+        with outside_modes(torch):
+            yield
     finally:
         for module, warn in known:
             module.warn = warn

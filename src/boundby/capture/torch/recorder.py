@@ -22,6 +22,7 @@ from boundby.capture.torch.compiled_code import compiled_graphs
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.graph_recorder import GraphRecorder
+from boundby.capture.torch.modes import outside_modes
 from boundby.capture.torch.object_ids import ObjectIds
 from boundby.capture.torch.owners import Owners
 from boundby.capture.torch.phases import usual_phases
@@ -104,6 +105,8 @@ class Recorder:
         self._keys = ObjectIds()
         self._owners = Owners(torch.nn.Module)
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+        # Even a shape is asked of a `TorchFunctionMode` of the script.
+        self._unseen_by_functions = torch._C.DisableTorchFunction
         self._disturbed = False
         self._whole_profiled = 0
         self._coreless: list[float] = []
@@ -143,7 +146,8 @@ class Recorder:
             # A step that the script's own profiler has cut short does not count.
             self._whole_profiled += self._profiler.is_running
             # Here, because at the script's end the steps' thread may have other settings.
-            self._settings = self._settings or self._read_settings()
+            with outside_modes(self._torch):
+                self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
         if self.windows.window is Window.PROFILED:
             self._before_step = _coreless_so_far(), faults()
@@ -163,7 +167,9 @@ class Recorder:
             return
         # A module is its own first argument.
         given = args[1:] if args and args[0] is called else args
-        key, shape = self._keys.of(called), first_shape(given, kwargs)
+        key = self._keys.of(called)
+        with self._unseen_by_functions():
+            shape = first_shape(given, kwargs)
         if isinstance(called, torch.cuda.CUDAGraph):
             self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
         else:
@@ -256,6 +262,10 @@ class Recorder:
 
     def capture(self, *, how: How = "ended") -> Capture:
         """Everything seen so far; the script has ended, has failed or is being ended."""
+        with outside_modes(self._torch):
+            return self._capture(how)
+
+    def _capture(self, how: How) -> Capture:
         windows = self.windows
         stopped_in = windows.window
         windows.finish()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
 from boundby.capture.torch.evidence.calls import CallReader
 from boundby.capture.torch.evidence.gradients import GradientReader
@@ -16,6 +17,7 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.rebuilt import AssignmentReader
 from boundby.capture.torch.evidence.setting_lines import setting_lines
 from boundby.capture.torch.evidence.values import tensors_in
+from boundby.capture.torch.modes import outside_modes
 from boundby.model.evidence import Padding, ProgramSettings, RebuiltTensor, StepEvidence
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import StepHook, active_hooks
@@ -24,6 +26,7 @@ from boundby.runtime.step_hooks import StepHook, active_hooks
 _EXAMINED_STEP = 1
 
 
+@skipped_by_warnings
 class EvidenceCollector(StepHook):
     """Call `begin`, `step` at each step's end, `end`. A failure ends only the collecting."""
 
@@ -46,7 +49,8 @@ class EvidenceCollector(StepHook):
 
     def step(self) -> None:
         if self._running:
-            self._do(self._next_step)
+            with outside_modes(self._torch):
+                self._do(self._next_step)
 
     @property
     def wants_more(self) -> bool:
@@ -63,12 +67,14 @@ class EvidenceCollector(StepHook):
         self._swaps.undo()
         if self in active_hooks:
             active_hooks.remove(self)
-        self._do(self._gradients.end)
+        with outside_modes(self._torch):
+            self._do(self._gradients.end)
 
     def evidence(self) -> StepEvidence:
         """The evidence; only settings if fewer than two steps were observed."""
         self.end()
-        found = None if self._steps < 2 or self.failed else self._do(self._read)
+        with outside_modes(self._torch):
+            found = None if self._steps < 2 or self.failed else self._do(self._read)
         if found is None and (settings := self._do(self._settings)) is not None:
             return StepEvidence(settings=settings)
         return found or StepEvidence()
@@ -98,16 +104,20 @@ class EvidenceCollector(StepHook):
         self._assignments.next_step()
 
     def _call_begins(self, module: Any, args: tuple[Any, ...]) -> None:
-        self._do(self._calls.begins, module, args)
+        with outside_modes(self._torch):
+            self._do(self._calls.begins, module, args)
 
     def _call_ends(self, module: Any, args: tuple[Any, ...], result: Any) -> None:
-        self._do(self._calls.ends, module, result)
+        with outside_modes(self._torch):
+            self._do(self._calls.ends, module, result)
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._do(self._look_for_padding, args, kwargs)
+        with outside_modes(self._torch):
+            self._do(self._look_for_padding, args, kwargs)
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        self._do(self._gradients.optimizer_begins, optimizer)
+        with outside_modes(self._torch):
+            self._do(self._gradients.optimizer_begins, optimizer)
 
     def _look_for_padding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._steps != _EXAMINED_STEP or self._padding is not None:
@@ -127,14 +137,16 @@ class EvidenceCollector(StepHook):
         def run(*args: Any, **kwargs: Any) -> Any:
             if not collector._running or collector._calls.in_backward:
                 return original(*args, **kwargs)
-            collector._do(collector._backward_begins, args, kwargs)
+            with outside_modes(collector._torch):
+                collector._do(collector._backward_begins, args, kwargs)
             collector._calls.in_backward = True
             try:
                 result = original(*args, **kwargs)
             finally:
                 collector._calls.in_backward = False
             if collector._running:
-                collector._do(collector._gradients.ends)
+                with outside_modes(collector._torch):
+                    collector._do(collector._gradients.ends)
             return result
 
         return run

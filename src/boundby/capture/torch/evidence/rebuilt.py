@@ -20,6 +20,7 @@ from boundby.capture.torch.evidence.bound_lines import BoundLines
 from boundby.capture.torch.evidence.continued import ContinuedPrints, makes_tensors
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
+from boundby.capture.torch.modes import outside_modes
 from boundby.model.evidence import Growth, RebuiltTensor
 
 _MOST_EVENTS = 300_000  # time limit
@@ -206,9 +207,10 @@ class AssignmentReader:
             return None
         if event in ("line", "return"):
             try:
-                self._look(frame)
-                if event == "return":
-                    self._look_at_result(frame, arg)
+                with outside_modes(self._torch):
+                    self._look(frame)
+                    if event == "return":
+                        self._look_at_result(frame, arg)
             except Exception:  # noqa: BLE001 - the script's own objects may raise when asked
                 return None
             if event == "return":

@@ -9,13 +9,15 @@ _MOST_BYTES = 64 << 20  # time limit
 
 
 def fingerprint(torch: Any, value: Any) -> tuple[Any, ...] | None:
-    """A fingerprint; None for what cannot be read: sparse, quantized and subclassed tensors, large
-    ones."""
+    """A fingerprint; None for what cannot be read: sparse, quantized and subclassed tensors, those
+    of a `vmap` or `grad` under way, large ones."""
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
         if getattr(value, "nbytes", 0) > _MOST_BYTES or value.dtype.hasobject:
             return None
         return (value.shape, str(value.dtype), zlib.crc32(value.tobytes()))
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return None
     if value.is_quantized or value.numel() * value.element_size() > _MOST_BYTES:
         return None
