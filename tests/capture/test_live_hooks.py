@@ -327,3 +327,27 @@ def test_modules_without_parameters_are_not_steps(events: Events) -> None:
     for _ in range(3):
         model(transform(torch.ones(2)))
     assert events.take() == ["call Linear"] * 3
+
+
+def test_a_call_of_all_modules_that_the_script_changes_and_changes_back(
+    hooks: Hooks, events: Events
+) -> None:
+    seen = []
+    original = torch.nn.Module.__call__
+
+    def counted(module: Any, *args: Any) -> Any:
+        seen.append(type(module).__name__)
+        return original(module, *args)
+
+    net = model()
+    torch.nn.Module.__call__ = counted
+    try:
+        net(torch.ones(2, 4))
+        hooks.narrow()
+        net(torch.ones(2, 4))
+        assert seen.count("Sequential") == 2
+    finally:
+        torch.nn.Module.__call__ = original
+    net(torch.ones(2, 4))
+    assert seen.count("Sequential") == 2
+    assert events.take().count("call Sequential") == 3

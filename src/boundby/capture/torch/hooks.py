@@ -119,7 +119,9 @@ class Hooks:
             return
         self._wide.undo()
         for outermost in self._outermost:
-            self._swaps.swap(outermost, "__call__", self._around_module)
+            inherits = "__call__" not in vars(outermost)
+            around = functools.partial(self._around_module, heir=outermost if inherits else None)
+            self._swaps.swap(outermost, "__call__", around)
 
     def remove(self) -> None:
         """Restore torch; for use from Python, where the process continues after the script."""
@@ -142,16 +144,21 @@ class Hooks:
             if hasattr(module, "unpatched_nn_module_call"):
                 self._wide.swap(module, "unpatched_nn_module_call", lambda _: call)
 
-    def _around_module(self, original: Any) -> Any:
+    def _around_module(self, original: Any, *, heir: Any = None) -> Any:
+        """`heir`: the class that only inherits this. It calls what it inherits at the time: a
+        script may change the call of all modules later, and change it back."""
         hooks, is_compiling = self, self._is_compiling
 
         # torch's profiler recognises a module's call by this code object and reads its local
         # `self`: with any other name it crashes.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            # Nested calls return here first: this line is all that they cost in clean steps.
-            if is_compiling() or hooks._depth or hooks.watcher is None or hooks._unseen():
+            if is_compiling():
                 return original(self, *args, **kwargs)
-            return hooks._watch_call(original, self, (self, *args), kwargs)
+            call = original if heir is None else super(heir, type(self)).__call__
+            # Nested calls return here first: these lines are all that they cost in clean steps.
+            if hooks._depth or hooks.watcher is None or hooks._unseen():
+                return call(self, *args, **kwargs)
+            return hooks._watch_call(call, self, (self, *args), kwargs)
 
         return functools.wraps(original)(__call__)
 
