@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ code is not part of this repository: check each out in a folder named `owner+nam
 
 - **same**: exit code, every printed value (times left out) and the set of files written are those
   of the run alone. Programs marked * train for ever: they were ended after some seconds alone and
-  by boundby itself, and are compared as far as both ran.
+  by boundby itself, and are compared as far as both ran. *No values*: nothing was printed until
+  then.
 - **step**: the label that boundby gave; **no** in front of it: not the expected one.
 - **share**: of the wall time of the run, what the diagnosed step covers, where it was recorded.
 - **first finding**: the fault that is listed first, and its predicted saving.
@@ -54,7 +56,7 @@ def table(programs: Sequence[Program]) -> None:
 def summary(shown: Sequence[tuple[Program, Row]]) -> str:
     rows = [row for _, row in shown]
     same = sum(is_same(row) for row in rows)
-    right = sum(row["right_step"] for row in rows)
+    right = sum(has_right_step(program, row) for program, row in shown)
     owners = {program.repository for program, _ in shown}
     unmeasured = len(PROGRAMS) - len(rows)
     return (
@@ -68,18 +70,28 @@ def is_same(row: Row) -> bool:
     return bool(row["same_exit"] and row["same_values"] and row["same_files"])
 
 
+def same(row: Row) -> str:
+    if not is_same(row):
+        return "**no**"
+    return "yes" if row["lines"] else "yes, no values"
+
+
+def has_right_step(program: Program, row: Row) -> bool:
+    return bool(row["kind"] and re.match(program.step, row["kind"]))
+
+
 def program_rows(shown: Sequence[tuple[Program, Row]]) -> list[str]:
     lines = [
         "| program | same | step | step time | share | first finding | alone s | under s |",
         "|---|---|---|---:|---:|---|---:|---:|",
     ]
     for program, row in shown:
-        step = ("" if row["right_step"] else "**no**: ") + str(row["kind"])
+        step = ("" if has_right_step(program, row) else "**no**: ") + str(row["kind"])
         share = f"{row['share_of_wall']:.0%}" if row["share_of_wall"] is not None else "-"
         time = f"{row['step_ns'] / 1e6:.3g} ms" if row["step_ns"] else "-"
         cells = [
             program.name + ("" if program.ends else " *"),
-            "yes" if is_same(row) else "**no**",
+            same(row),
             step,
             time,
             share,

@@ -154,7 +154,7 @@ class Hooks:
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_compiling():
                 return original(self, *args, **kwargs)
-            call = original if heir is None else super(heir, type(self)).__call__
+            call = original if heir is None else super(heir, type(self)).__call__  # type: ignore[misc]
             # Nested calls return here first: these lines are all that they cost in clean steps.
             if hooks._depth or hooks.watcher is None or hooks._unseen():
                 return call(self, *args, **kwargs)
