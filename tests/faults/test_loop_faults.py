@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from boundby.faults import looped_parameters
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
 from boundby.step.model import StepModel
 from tests.faults.program_steps import BIG, step_of
@@ -97,6 +98,13 @@ def test_parameter_of_one_element_counts() -> None:
     phases = [Phase.FORWARD] * 6 + [Phase.OPTIMIZER]
     step = step_of(scene.timeline(), [0] * 6 + [2], phases=phases)
     assert sure(step, "looped-parameters").where == ["train.py:1"]
+
+
+def test_two_loops_at_one_line_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that updates averages is called for each of two networks."""
+    found = looped_parameters.looping_lines
+    monkeypatch.setattr(looped_parameters, "looping_lines", lambda *args: 2 * found(*args))
+    assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
 
 
 def test_fixed_loop_over_parameters_is_one_pass() -> None:

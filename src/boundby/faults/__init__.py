@@ -286,7 +286,7 @@ def _finding(
         title=fault.title,
         kind=detection.kind or fault.kind,
         group=fault.group,
-        where=detection.where,
+        where=list(dict.fromkeys(detection.where)),  # two loops may be on one line
         inside=_inside(*known[0]) if detection.where else [],
         saving_ns=saving_ns,
         relative_to=relative_to,
