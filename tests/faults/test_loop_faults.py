@@ -8,6 +8,7 @@ import pytest
 
 from boundby.faults import looped_parameters
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
+from boundby.step.loops import looping_lines
 from boundby.step.model import StepModel
 from tests.faults.program_steps import BIG, step_of
 from tests.faults.step_models import finding, sure
@@ -102,8 +103,7 @@ def test_parameter_of_one_element_counts() -> None:
 
 def test_two_loops_at_one_line_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that updates averages is called for each of two networks."""
-    found = looped_parameters.looping_lines
-    monkeypatch.setattr(looped_parameters, "looping_lines", lambda *args: 2 * found(*args))
+    monkeypatch.setattr(looped_parameters, "looping_lines", lambda *args: 2 * looping_lines(*args))
     assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
 
 
