@@ -22,6 +22,8 @@ class Switchboard:
 
     def set(self, variant: Variant) -> None:
         """Switch off in reverse order down to the common prefix, then on. All off if one fails."""
+        for key in variant:
+            self.switch(key)
         common = 0
         while common < min(len(variant), len(self.on)) and variant[common] == self.on[common]:
             common += 1
@@ -43,8 +45,12 @@ class Switchboard:
             self.on = (*self.on, key)
 
     def switch(self, key: str) -> Switch | None:
-        """The switch of a fix; None if it has nothing to change in this program."""
+        """The switch of a fix; None if it has nothing to change in this program.
+
+        When it is made, all others are off: it looks at the program as the script made it.
+        """
         if key not in self._switches:
+            self.set(BASELINE)
             self._switches[key] = self._fixes[key].switch_for(self._program)
         return self._switches[key]
 
