@@ -88,7 +88,7 @@ class Rig:
             for one in self.models
         ]
         checks = Checks(torch, calls, self.optimizers, [])
-        return checks.verdict(set_variant, precision, expensive=False, **options)
+        return checks.verdict(set_variant, precision, **options)
 
     def fix(self, name: str) -> Callable[[bool], None]:
         found = next(one for one in FIXES if one.name == name)
@@ -167,6 +167,54 @@ def test_missing_dropout_is_rejected() -> None:
     found = Rig(module).verdict(set_variant)
     assert not found.ok, found.why
     assert found.tensor is not None and "spread" in found.tensor
+
+
+class Captured:
+    """A module replaced by code that was made with dropout, and does not see it switched off."""
+
+    def __init__(self, module: Any, *, factor: float = 1.0, dropout: float = 0.3) -> None:
+        self._module, self._plain = module, module.forward
+        self._factor, self._dropout = factor, dropout
+
+    def __call__(self, changed: bool) -> None:
+        self._module.forward = self._forward if changed else self._plain
+
+    def _forward(self, x: Any) -> Any:
+        first, relu, _, last = self._module
+        torch.rand(1)  # other masks than with the same random state before
+        hidden = nn.functional.dropout(relu(first(x)), self._dropout, training=True)
+        out = last(hidden)
+        # The same result, with scaled gradients.
+        return out * self._factor + out.detach() * (1 - self._factor)
+
+
+def test_captured_dropout_is_compared_as_the_script_calls_it() -> None:
+    module = with_dropout()
+    found = Rig(module).verdict(Captured(module), as_called=True)
+    assert found.ok and found.verified, found.why
+
+
+@pytest.mark.parametrize(
+    ("planted", "tensor"),
+    [({"factor": 1.3}, "gradients"), ({"dropout": 0.0}, "spread")],
+)
+def test_wrong_captured_dropout_is_refused(planted: dict[str, float], tensor: str) -> None:
+    module = with_dropout()
+    found = Rig(module).verdict(Captured(module, **planted), as_called=True)
+    assert not found.ok and found.verified, found.why
+    assert found.tensor is not None and tensor in found.tensor
+
+
+def test_calls_as_made_are_not_made_in_another_mode_or_without_dropout() -> None:
+    module, modes = with_dropout(), set()
+
+    def note(module: Any, args: Any) -> None:
+        modes.add((module.training, module[2].training))
+
+    rig = Rig(module)
+    module.register_forward_pre_hook(note)
+    rig.verdict(rig.fix("fused"), as_called=True)
+    assert modes == {(True, True)}
 
 
 def test_a_stale_buffer_is_refused() -> None:
@@ -268,7 +316,7 @@ def test_results_that_cannot_be_compared_are_named_and_unverified() -> None:
                      with_gradients=True)
     ]  # fmt: skip
     checks = Checks(torch, calls, [], [])
-    found = checks.verdict(lambda changed: None, None, expensive=False)
+    found = checks.verdict(lambda changed: None, None)
     assert not found.verified and not found.ok
     for word in ("nothing could be compared", "sparse", "complex", "nested"):
         assert word in found.why

@@ -57,6 +57,7 @@ class Checks:
         self._calls = calls
         self._optimizers = optimizers
         self._skipped = list(skipped)
+        self._as_called = False
         self._off: Callable[[Any, Any], contextlib.AbstractContextManager[None]] = dropout_off
 
     def verdict(
@@ -64,12 +65,13 @@ class Checks:
         set_variant: SetVariant,
         precision: str | None,
         *,
-        expensive: bool,
-        quick: bool = False,
+        as_called: bool = False,
     ) -> Numerics:
-        """Compare and return the verdict. `expensive`: another mode of the program costs another
-        compilation; `quick`: there is no time for one without dropout either."""
-        self._off = _unchanged if quick else dropout_off
+        """Compare and return the verdict. `as_called`: the calls only as the script makes them,
+        with dropout. In another mode or without dropout, code would be compiled or captured anew,
+        or a graph captured with dropout would be compared with a call without."""
+        self._as_called = as_called
+        self._off = _unchanged if as_called else dropout_off
         torch = self._torch
         compared: list[QuantityComparison] = []
         skipped = list(self._skipped)
@@ -80,7 +82,7 @@ class Checks:
         with restored_state(torch, modules, []), local_calls(torch, modules):
             try:
                 for call in calls:
-                    compared += self._compare_call(call, set_variant, precision, expensive, skipped)
+                    compared += self._compare_call(call, set_variant, precision, skipped)
                     if any(not one.ok for one in compared):
                         break
                 if all(one.ok for one in compared):
@@ -97,12 +99,12 @@ class Checks:
         call: RecordedCall,
         set_variant: SetVariant,
         precision: str | None,
-        expensive: bool,
         skipped: list[str],
     ) -> list[QuantityComparison]:
         torch = self._torch
         own_mode = call.training
-        modes = [own_mode] if expensive or not call.with_gradients else [own_mode, not own_mode]
+        is_one_mode = self._as_called or not call.with_gradients
+        modes = [own_mode] if is_one_mode else [own_mode, not own_mode]
         compared: list[QuantityComparison] = []
         for training in modes:
             words = f" of {type(call.module).__name__}" + ("" if training else " in eval mode")
@@ -160,20 +162,31 @@ class Checks:
         unit = max(UNITS.get(precision or run.precision, 0.0), UNITS["float32"])
         found = list(numerics.compare(base, fixed, base, unit=unit, mode=mode))
         are_equal = all(one.ok for one in found if one.what.removesuffix(mode) in base.outputs)
-        return found if are_equal else self._compare_draws(run, set_variant)
+        if are_equal:
+            return found
+        # Their gradients were not compared one by one either.
+        return self._compare_draws(run, set_variant, gradients=True)
 
     def _has_dropout(self, run: _Run, set_variant: SetVariant) -> bool:
         set_variant(False)
         return run.sampled(gradients=False)[1]
 
-    def _compare_draws(self, run: _Run, set_variant: SetVariant) -> list[QuantityComparison]:
-        sampled = []
-        for with_change in (False, True):
+    def _compare_draws(
+        self, run: _Run, set_variant: SetVariant, *, gradients: bool = False
+    ) -> list[QuantityComparison]:
+        base, fixed = [], []
+        for drawn, with_change in ((base, False), (fixed, True)):
             set_variant(with_change)
-            drawn = [run.sampled(seed=_SEED + at, gradients=False)[0] for at in range(_SEEDS)]
-            sampled.append([one.outputs for one in drawn])
+            for at in range(_SEEDS):
+                drawn.append(run.sampled(seed=_SEED + at, gradients=gradients)[0])
         set_variant(False)
-        return list(numerics.compare_draws(*sampled))
+        found = numerics.compare_draws(
+            [one.outputs for one in base], [one.outputs for one in fixed]
+        )
+        scale = numerics.compare_drawn_gradients(
+            [one.gradients for one in base], [one.gradients for one in fixed]
+        )
+        return [*found, *scale]
 
     def _compare_updates(
         self, set_variant: SetVariant, skipped: list[str]

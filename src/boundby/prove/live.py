@@ -137,6 +137,8 @@ class LiveEngine(StepHook):
             return False
         open_.failure = first_line(error)
         self._board.set(BASELINE)
+        # If the call fails again, it is the script's own failure.
+        self._evidence.running = BASELINE
         if self._restore_random is not None and open_.block.preparing:
             self._restore_random()
         if isinstance(error, self._torch.OutOfMemoryError):
@@ -304,8 +306,6 @@ class LiveEngine(StepHook):
         keys = action.variant
         fixes = [one for one in self.search.candidates if one.key in keys]
         precision = lowest_precision([one.precision for one in fixes])
-        preparation_s = self._evidence.preparation_s.get(keys, 0.0)
-        left_s = self.search.deadline - self._clock()
         checks = Checks(
             self._torch,
             list(self._recorder.calls.values()),
@@ -320,8 +320,7 @@ class LiveEngine(StepHook):
             return checks.verdict(
                 set_variant,
                 precision,
-                expensive=any(one.preparation_s for one in fixes),
-                quick=preparation_s > left_s / 3,
+                as_called=any(one.preparation_s for one in fixes),
             )
 
         try:

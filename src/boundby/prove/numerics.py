@@ -35,6 +35,8 @@ UPDATE_TOLERANCE = {"float32": 2e-3, "float16": 0.1, "bfloat16": 0.2}
 _MIN_SPREAD = 0.3
 # Means over several seeds may differ by this many times their expected difference by chance.
 _BY_CHANCE = 2.0
+# And the scale of gradients this many standard errors.
+_BY_CHANCE_OF_SCALE = 4.0
 
 Vector = npt.NDArray[np.float64]
 Values = Mapping[str, Vector]
@@ -47,6 +49,7 @@ class QuantityComparison:
     what: str
     error: float
     allowed: float
+    by_chance: bool = False  # most of what is allowed is what random draws explain
 
     @property
     def ok(self) -> bool:
@@ -144,6 +147,41 @@ def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[Q
             what=f"mean of {name} over random seeds",
             error=distance(np.mean(was, axis=0), np.mean(now, axis=0)),
             allowed=_BY_CHANCE * by_chance + UNITS["bfloat16"],
+            by_chance=spread > 0,
+        )
+
+
+def compare_drawn_gradients(
+    base: Sequence[Values], fixed: Sequence[Values]
+) -> Iterator[QuantityComparison]:
+    """Compare the scale of gradients under several seeds.
+
+    By products of gradients of different seeds, whose expectation contains no noise. What the
+    scale may be off by chance follows from how these products differ between seeds.
+    """
+    names = list(base[0])
+    if not names:
+        return
+    what = "scale of the gradients over random seeds"
+    rows = [[_joined(one, names) for one in some] for some in (base, fixed)]
+    was, now = ([one for one in some if one is not None] for some in rows)
+    if any(one is None or not np.isfinite(one).all() for one in rows[1]) or any(
+        len(one) != len(was[0]) for one in now
+    ):
+        yield QuantityComparison(what=what, error=math.inf, allowed=_SLOPE)
+        return
+    count = len(was)
+    within = np.stack(was) @ np.stack(was).T
+    own = (within.sum(axis=1) - within.diagonal()) / (count - 1)
+    across = (np.stack(now) @ np.stack(was).T).mean(axis=1)
+    signal = float(own.mean())
+    by_chance = math.sqrt((own.var(ddof=1) + across.var(ddof=1)) / count)
+    if signal > _BY_CHANCE * by_chance:
+        yield QuantityComparison(
+            what=what,
+            error=abs(float(across.mean()) / signal - 1),
+            allowed=_SLOPE + _BY_CHANCE_OF_SCALE * by_chance / signal,
+            by_chance=True,
         )
 
 
@@ -156,6 +194,9 @@ def verdict(compared: Sequence[QuantityComparison], skipped: Sequence[str]) -> N
     worst = max(compared, key=lambda one: one.error / max(one.allowed, 1e-15))
     relation = "within" if worst.ok else "off by"
     words = f"{worst.what} {relation} {_percent(worst.error)} ({_percent(worst.allowed)} allowed)"
+    if worst.by_chance:
+        share = worst.error / worst.allowed
+        words = f"{worst.what} differs by {share:.0%} of what random draws may explain"
     return Numerics(
         ok=worst.ok,
         why=words + left_out,
