@@ -68,6 +68,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     why: str
     log: str | None = None
+    wants_time: bool = False  # with more of it, it would be measured
 
 
 class Evidence(msgspec.Struct, kw_only=True):

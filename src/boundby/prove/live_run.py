@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import Evidence, Ruling
+from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.launch import ProcessResult, Setting, launch
 
 # A process may take this much longer to finish its current step.
@@ -41,7 +41,9 @@ class LiveRun:
     written_files: list[str] = field(default_factory=list)
     problem: str | None = None  # why the script itself cannot be measured
     log: Path | None = None  # of the process in which that was seen
-    _failures: set[tuple[str, int]] = field(default_factory=set)  # reason and step of each process
+    # What was on in processes that failed: why, and after how many steps.
+    _suspects: dict[Variant, tuple[str, int]] = field(default_factory=dict)
+    _failures: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -70,6 +72,7 @@ class LiveRun:
             )
             self.written_files += launched.written_files
             steps = self.evidence.steps - before
+            self._confirm_failures(steps)
             is_over = self.evidence.done or self.evidence.out_of_time
             if is_over or launched.late or time.monotonic() > self.deadline:
                 self._settle_unfinished(launched)
@@ -96,13 +99,24 @@ class LiveRun:
         step_ns = self.evidence.step_ns
         return min(_GRACE_S, 2 * step_ns / 1e9 + 1) if step_ns is not None else 0.0
 
+    def _confirm_failures(self, steps: int) -> None:
+        """A fix has failed if a later process, without it, gets past the same step."""
+        for variant, (why, failed_at) in list(self._suspects.items()):
+            ruling = self.evidence.rulings.get(variant)
+            if ruling is not None and steps > failed_at:
+                del self._suspects[variant]
+                self.evidence.rulings[variant] = msgspec.structs.replace(
+                    ruling, outcome=Outcome.FAILED, why=why
+                )
+
     def _settle_unfinished(self, launched: ProcessResult) -> None:
         """Record a variant that was still being prepared when the time was over."""
         running = self.evidence.running
         if launched.late and self.evidence.preparing and running:
             why = "its first use did not end in the time that was left"
             self.evidence.rulings.setdefault(
-                running, Ruling(outcome=Outcome.SKIPPED, why=why, log=str(launched.log))
+                running,
+                Ruling(outcome=Outcome.SKIPPED, why=why, log=str(launched.log), wants_time=True),
             )
 
     def _may_continue(self, launched: ProcessResult, steps: int) -> bool:
@@ -114,13 +128,17 @@ class LiveRun:
             if not running or (why, steps) in self._failures:
                 # Another fix, the same failure at the same step: no fix causes it.
                 self.problem, self.log = why, launched.log
-                evidence.rulings = {
-                    name: ruling for name, ruling in evidence.rulings.items() if ruling.why != why
-                }
+                for variant, (reason, _) in self._suspects.items():
+                    if reason == why:
+                        evidence.rulings.pop(variant, None)
                 return False
             self._failures.add((why, steps))
+            self._suspects[running] = why, steps
             evidence.rulings[running] = Ruling(
-                outcome=Outcome.FAILED, why=why, log=str(launched.log)
+                outcome=Outcome.INCONCLUSIVE,
+                why=f"the script failed while it was on: {why}; whether it fails without it too "
+                "was not seen",
+                log=str(launched.log),
             )
             evidence.running = ()
             return True
