@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,34 @@ def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
     if fused["outcome"] == "kept":
         subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True)
         assert "fused=True" in script.read_text()
+
+
+@pytest.mark.parametrize("interrupts", [1, 3])
+def test_interrupts_keep_what_is_known(tmp_path: Path, interrupts: int) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "boundby", "prove", "--budget", "5m", "--json", "proof.json"]
+    with (tmp_path / "report").open("wb") as report:
+        process = subprocess.Popen(
+            [*command, "train.py"],
+            cwd=tmp_path,
+            stderr=report,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        )
+        try:
+            # Something is measured once a line about rounds is written.
+            until = time.monotonic() + 240
+            while b" round" not in (tmp_path / "report").read_bytes():
+                assert process.poll() is None and time.monotonic() < until
+                time.sleep(0.2)
+            for _ in range(interrupts):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
+    found = json.loads((tmp_path / "proof.json").read_text())
+    assert "interrupted" in {one["code"] for one in found["notes"]}
+    assert found["proofs"]
 
 
 JAX_SCRIPT = """import jax, jax.numpy as jnp

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,14 +165,40 @@ def command(
         accept_unverified=accept_unverified,
         ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
-    with progress_bar("proving:", shown=not outputs.quiet) as progress:
-        result = prove_target(request, progress, progress.print)
-    if not outputs.quiet:
-        _report_result(result.diagnosis, patch_requested=patch_file is not None, patch=result.patch)
-    outputs.write(result.diagnosis)
-    if patch_file is not None:
-        _write_patch(result.patch, patch_file)
+    with _interrupted_once() as ignore_interrupts:
+        with progress_bar("proving:", shown=not outputs.quiet) as progress:
+            result = prove_target(request, progress, progress.print)
+        ignore_interrupts()
+        if patch_file is not None:
+            _write_patch(result.patch, patch_file)
+        if not outputs.quiet:
+            wants_patch = patch_file is not None
+            _report_result(result.diagnosis, patch_requested=wants_patch, patch=result.patch)
+        outputs.write(result.diagnosis)
     return INTERRUPTED if result.interrupted else 0
+
+
+@contextlib.contextmanager
+def _interrupted_once() -> Iterator[Callable[[], None]]:
+    """The first Ctrl-C ends the measurement; a later one does not keep its results from being
+    written."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def interrupt(*_: object) -> None:
+        ignore()
+        raise KeyboardInterrupt
+
+    # In the background of a shell it is ignored already.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: None
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield ignore
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _report_result(
