@@ -253,6 +253,26 @@ def test_promising_fix_is_decided_before_others_compile() -> None:
     assert alone.count(CASTS.key) > 8
 
 
+def test_noisy_promising_fixes_are_decided_before_a_compile_takes_what_is_left() -> None:
+    decided = 0
+    idle = [candidate(f"idle{at}", without_finding=True) for at in range(2)]
+    for seed in range(20):
+        program = Simulated(
+            {"fused": 1.35}, step_s=0.04, block_sd=0.24, first_use_s={"c": 60.0}, seed=seed
+        )
+        evidence = program.search([COMPILE, FUSED, *idle], budget_s=42.0)
+        decided += evidence.chosen == (FUSED.key,)
+    assert decided >= 18
+
+
+def test_a_compile_that_was_not_tried_for_lack_of_time_is_reported() -> None:
+    compiled = candidate("c", preparation_s=30.0, without_finding=True)
+    program = Simulated({"fused": 1.35}, first_use_s={"c": 60.0})
+    evidence = program.search([FUSED, compiled], budget_s=25.0)
+    skipped = proofs_of(evidence, [FUSED, compiled])[-1]
+    assert (skipped.treatment, skipped.outcome, skipped.open) == ("c", Outcome.SKIPPED, True)
+
+
 def test_a_fix_that_another_replaces_names_it() -> None:
     graphs = candidate("graphs", slot="compilation")
     compiled = candidate("compiled", slot="compilation")

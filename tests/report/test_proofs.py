@@ -92,6 +92,22 @@ def test_undecided_fixes_are_not_called_ineffective() -> None:
     assert "no fix was effective" in shown(settled)
 
 
+def test_more_time_is_not_advised_where_the_script_ended_by_itself() -> None:
+    still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, open=True)
+    ended = Note(code="script-ended", text="the script ended after 3 steps")
+    assert "more time" not in shown(still, notes=(ended,))
+    diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[still], notes=[ended])
+    assert not wants_time(diagnosis)
+
+
+def test_a_final_check_without_time_is_told_apart_from_the_fix() -> None:
+    why = "no time was left for two processes of the script"
+    final = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why=why)
+    assert "fused in fresh processes for unfused-optimizer: skipped" in shown(
+        FUSED, msgspec.structs.replace(final, fresh=True)
+    )
+
+
 def test_untried_fixes_are_not_called_ineffective() -> None:
     skipped = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why="no time")
     assert "no fix was tried" in shown(skipped)

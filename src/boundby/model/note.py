@@ -10,6 +10,7 @@ from boundby.model.record import Record
 Code = Literal[
     # How the step was captured.
     "too-few-steps",  # the script ended before every window was filled
+    "script-ended",  # or failed by itself, before fixes were decided
     "no-clean-steps",
     "no-profile",
     "profiler-unavailable",

@@ -98,7 +98,11 @@ def prove_target(
             if proof.diagnosis is None:
                 raise
             proof.interrupted = True
-        return proof.result()
+        try:
+            return proof.result()
+        except KeyboardInterrupt:
+            proof.interrupted = True
+            return proof.result()
 
 
 def _start_s(diagnosis: Diagnosis) -> float | None:
@@ -239,7 +243,11 @@ class _ProofRun:
         is_measured = any(one.log_ratios for one in self._evidence.comparisons)
         if run.problem is not None and is_measured:
             # Results so far stay valid.
-            self._live_notes.append(f"measuring ended early: {run.problem}")
+            steps = self._evidence.steps
+            self._live_notes.append(
+                f"the script itself failed, after {steps} steps in all: {run.problem} "
+                f"(log: {run.log}); what was measured until then is shown"
+            )
         elif run.problem is not None:
             why = f"{run.problem} (log: {run.log})"
             if self._evidence.failed_itself:
@@ -369,7 +377,7 @@ class _ProofRun:
         return bool(self._evidence.steps or self._starts or self._evidence.rulings)
 
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
-        notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
+        notes = [Note(code="script-ended", text=text) for text in self._live_notes]
         if not self._is_diagnosed and self._was_started():
             late = _LATE.format(_MAX_DIAGNOSIS_SHARE * request.budget_s)
             notes.append(Note(code="not-diagnosed", text=late))

@@ -47,8 +47,7 @@ def proofs_of(
             proofs.append(_start_fix_proof(one, processes, evidence.rulings.get((one.key,))))
         else:
             proof = _step_fix_proof(one, evidence, candidates, processes.live_starts)
-            # It was not requested, and there is no result to report.
-            if not (one.without_finding and proof.outcome is Outcome.SKIPPED):
+            if not _is_hidden(one, proof, evidence):
                 proofs.append(proof)
     chosen = [*evidence.chosen, *processes.chosen_starts]
     if len(chosen) > 1:
@@ -67,7 +66,7 @@ def settled_lines(
         if one.scope == "start":
             continue
         proof = _step_fix_proof(one, evidence, candidates, live_starts)
-        if one.without_finding and proof.outcome is Outcome.SKIPPED:
+        if _is_hidden(one, proof, evidence):
             continue
         is_kept = proof.outcome is Outcome.KEPT
         found = comparisons_of(evidence, one.key)
@@ -79,6 +78,13 @@ def settled_lines(
         why = f" ({proof.why})" if not is_kept and proof.why else ""
         lines[one.key] = f"{one.fix}{beside}: {proof.outcome}{ratio}{why}"
     return lines
+
+
+def _is_hidden(one: Candidate, proof: Proof, evidence: Evidence) -> bool:
+    """It was not requested, it did not take time either, and nothing is known of it."""
+    ruled = _ruled(one, None, evidence)
+    took_time = ruled is not None and ruled.wants_time
+    return one.without_finding and proof.outcome is Outcome.SKIPPED and not took_time
 
 
 def untried_names(evidence: Evidence, candidates: Sequence[Candidate]) -> list[str]:
@@ -128,6 +134,7 @@ def _step_fix_proof(
         None,
     )
     outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
+    ruled = None if is_chosen else _ruled(one, found, evidence)
     variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
@@ -146,6 +153,7 @@ def _step_fix_proof(
         change=_change(one, evidence),
         log=log,
         open=why == _BUDGET
+        or (ruled is not None and ruled.wants_time)
         or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(found, evidence)),
     )
 

@@ -23,10 +23,11 @@ _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
 _SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
 # Rounds of a comparison, and with the time that is left in the end.
 _MAX_ROUNDS, MAX_ROUNDS_AT_END = 10, 60
-# What looks this much faster gets the rounds of a combination before others are tried.
-_PROMISING = 1.1
-# More rounds if they are short, up to this share of the remaining time.
-_ROUNDS_SHARE = 0.1
+# What looks this much faster is measured until it is decided, before others are tried.
+PROMISING, _MAX_PROMISING_ROUNDS = 1.05, 200
+# More rounds than usual, up to these shares of the remaining time: of all variants if rounds are
+# short, and of promising ones.
+_ROUNDS_SHARE, _PROMISING_SHARE = 0.1, 0.4
 # Preparation ends when a step takes at most this many times the fastest before it.
 _SETTLED_RATIO, _MAX_SETTLING_STEPS = 1.25, 6
 # In a script of few steps, a variant prepared this quickly by another process gets one step.
@@ -96,12 +97,18 @@ class Rounds:
         for variant in (against, *left):
             if not self.is_out_of_time():
                 yield from self.prepare(variant)
-        if left and not self.is_out_of_time():
-            left_s = self.deadline() - self.now()
+        left_s = max(0.0, self.deadline() - self.now())
+        if left:
             affordable = int(_ROUNDS_SHARE * left_s / (self.round_s(left, against) or 1.0))
             most = max(most, min(MAX_ROUNDS_AT_END, affordable))
+        patient_until = self.now() + _PROMISING_SHARE * left_s
         while not self.is_out_of_time():
-            left = [variant for variant in left if self.is_open(variant, against, most)]
+            is_patient = self.now() < patient_until
+            left = [
+                variant
+                for variant in left
+                if self.is_open(variant, against, most, is_patient=is_patient)
+            ]
             if not left:
                 break
             for group in self._groups(left):
@@ -114,13 +121,16 @@ class Rounds:
             for variant in left:
                 yield from self._check_if_faster(variant, against)
 
-    def is_open(self, variant: Variant, against: Variant, most: int) -> bool:
+    def is_open(
+        self, variant: Variant, against: Variant, most: int, *, is_patient: bool = True
+    ) -> bool:
+        """Whether more rounds are wanted; `is_patient`: of a promising one as many as it takes."""
         found = self.evidence.comparison_of(variant, against)
         is_ruled = variant in self.evidence.rulings
         if found.decision == "faster":
             return not is_ruled and variant not in self.evidence.checked
-        if found.middle > _PROMISING:
-            most = max(most, _MAX_ROUNDS)
+        if found.middle > PROMISING:
+            most = max(most, _MAX_PROMISING_ROUNDS if is_patient else _MAX_ROUNDS)
         return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:

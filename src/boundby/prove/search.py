@@ -21,6 +21,7 @@ from boundby.prove.evidence import (
 )
 from boundby.prove.rounds import (
     MAX_ROUNDS_AT_END,
+    PROMISING,
     UNTIMED_STEPS,
     Action,
     Block,
@@ -38,6 +39,8 @@ _SCREENING_STEPS, _SCREENING_SHARE = 25, 0.5
 _WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
 # A fix may gain in combination what it did not gain alone, unless it was slower than this.
 _HARMLESS, _PREDICTED_GAIN = 0.97, 1.02
+# On a busy machine, compiling took up to this many times what was expected.
+_UNKNOWN_FACTOR = 2.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,6 +211,9 @@ class Search:
 
     def _add_expensive(self, one: Candidate) -> Steps:
         """Measure a fix that is expensive to prepare together with the chosen ones."""
+        if _UNKNOWN_FACTOR * self._expected_s(one) > self.deadline - self.now():
+            # It may take all the time that is left: what looks faster is decided before.
+            yield from self._decide_open(least=PROMISING)
         chosen = self.evidence.chosen
         if one.key in chosen:
             return
@@ -222,8 +228,8 @@ class Search:
         yield from self.rounds.compare([variant], chosen)
         self._choose_best([variant], chosen)
 
-    def _decide_open(self) -> Steps:
-        """Use the remaining time for undecided fixes that look faster."""
+    def _decide_open(self, least: float = 1.0) -> Steps:
+        """Use the remaining time for undecided fixes that look faster than by this ratio."""
         while not self.rounds.is_out_of_time():
             chosen = self.evidence.chosen
             variants = []
@@ -233,10 +239,8 @@ class Search:
                 if (
                     one.key not in chosen
                     and last.log_ratios
-                    and last.decision == "open"
-                    and last.middle > 1
-                    and len(last.log_ratios) < MAX_ROUNDS_AT_END
-                    and variant not in self.evidence.rulings
+                    and last.middle > least
+                    and self.rounds.is_open(variant, chosen, MAX_ROUNDS_AT_END)
                 ):
                     variants.append(variant)
             if not variants:
@@ -293,7 +297,7 @@ class Search:
         if self.evidence.comparison_of(variant, against).log_ratios:
             return True  # measured in an earlier process of the script: what is known stays
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
-        self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
+        self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why, wants_time=True)
         return True
 
     def _expected_s(self, one: Candidate) -> float:

@@ -28,6 +28,8 @@ _COLOURS = {
 _NOTHING = "no finding has a fix that boundby can apply"
 # Notes that say why there is no proof.
 NOT_TRIED = frozenset({"no-fix-tried", "fixes-not-tried"})
+# The script ended or failed by itself: more time decides nothing.
+_SCRIPT_ENDED = "script-ended"
 _ROUNDS = "measured: with its 95% interval; rounds: alternating blocks of steps or fresh processes"
 
 
@@ -77,6 +79,8 @@ class ProofsReport:
 
 def wants_time(diagnosis: Diagnosis) -> bool:
     """Whether a larger budget may decide some of them."""
+    if any(note.code == _SCRIPT_ENDED for note in diagnosis.notes):
+        return False
     untried = any(note.code in NOT_TRIED for note in diagnosis.notes)
     return untried or any(proof.open for proof in diagnosis.proofs)
 
@@ -102,7 +106,8 @@ def final_line(diagnosis: Diagnosis) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
         has_more = any(note.code in NOT_TRIED for note in diagnosis.notes)
-        return Text(_without_result(proofs, has_more=has_more), style="bold")
+        more = "; more time may tell" if wants_time(diagnosis) else ""
+        return Text(_without_result(proofs, has_more=has_more, more=more), style="bold")
     after = statistics.median(best.after_ns)
     # The baseline of the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
@@ -113,10 +118,11 @@ def final_line(diagnosis: Diagnosis) -> Text:
     )
 
 
-def _without_result(proofs: list[Proof], *, has_more: bool) -> str:
+def _without_result(proofs: list[Proof], *, has_more: bool, more: str) -> str:
     """The outcome where no fix was kept: how many are undecided, and how many were not tried.
 
-    `has_more`: there were others, without a finding, that were not tried either.
+    `has_more`: there were others, without a finding, that were not tried either; `more`: what
+    a larger budget may do.
     """
     tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
     if not tried:
@@ -132,7 +138,6 @@ def _without_result(proofs: list[Proof], *, has_more: bool) -> str:
         counts.append("others without a finding were not tried")
     if not counts:
         return "no fix was effective"
-    more = "; more time may tell" if has_more or any(proof.open for proof in proofs) else ""
     return f"no fix was kept: {', '.join(counts)}{more}"
 
 
@@ -155,7 +160,7 @@ def _table(proofs: list[Proof]) -> Table:
 
 
 def _beside(proof: Proof) -> str:
-    if proof.fresh and proof.outcome is Outcome.KEPT:
+    if proof.fresh:
         return " in fresh processes"
     return f" beside {proof.against}" if proof.against else ""
 
@@ -168,6 +173,7 @@ def _reasons(proofs: list[Proof]) -> list[Text]:
     return [
         Text.assemble(
             (proof.treatment, "bold"),
+            (_beside(proof), "dim"),
             (f" for {', '.join(dict.fromkeys(proof.faults))}: ", "dim"),
             _outcome(proof),
             f", {proof.why}" if proof.why else "",
