@@ -80,6 +80,7 @@ class Simulated:
         timed: Variant | None = None,
         reserved_s: float = 0.0,
         start_gain: float = 1.0,
+        max_steps: int | None = None,
     ) -> Evidence:
         evidence = evidence or Evidence()
         search = Search(
@@ -91,6 +92,7 @@ class Simulated:
             accept_unverified=accept_unverified,
             reserved_s=lambda _: reserved_s,
             start_gain=start_gain,
+            max_steps=max_steps,
         )
         plan = search.run() if timed is None else search.timed(timed, 12)
         reply: Reply | None = None

@@ -265,6 +265,20 @@ def test_noisy_promising_fixes_are_decided_before_a_compile_takes_what_is_left()
     assert decided >= 18
 
 
+def test_a_script_of_few_steps_gives_three_rounds_of_four_fixes_in_a_hundred() -> None:
+    every = [candidate(f"fix{at}") for at in range(4)]
+    program = Simulated({}, block_sd=0.1)
+    evidence = program.search(every, max_steps=100)
+    steps, rounds = 0, 0
+    for block in program.blocks:
+        steps += block.untimed + block.timed
+        rounds += block.variant == () and not block.preparing
+        if steps > 100:
+            break
+    assert rounds // 2 >= 3  # two blocks of the unchanged program in each
+    assert evidence.done
+
+
 def test_a_compile_that_was_not_tried_for_lack_of_time_is_reported() -> None:
     compiled = candidate("c", preparation_s=30.0, without_finding=True)
     program = Simulated({"fused": 1.35}, first_use_s={"c": 60.0})

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,6 +140,7 @@ def command(
     alternation. Those that are faster and compute the same results are combined and written as a
     patch, which is measured in new processes. The script itself is not changed.
     """
+    began = time.monotonic()  # before the imports, which take a second on a busy machine
     from boundby.cli.console import progress_bar
     from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
@@ -167,7 +169,7 @@ def command(
     )
     with _interrupted_once() as ignore_interrupts:
         with progress_bar("proving:", shown=not outputs.quiet) as progress:
-            result = prove_target(request, progress, progress.print)
+            result = prove_target(request, progress, progress.print, began=began)
         ignore_interrupts()
         if patch_file is not None:
             _write_patch(result.patch, patch_file)

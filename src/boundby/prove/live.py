@@ -344,7 +344,7 @@ class LiveEngine(StepHook):
         for key in {*action.variant} - evidence.objects.keys():
             evidence.objects[key] = self._sites.of(self._board.objects(key))
         evidence.sites = self._sites.seen()
-        name = " + ".join(key.partition("/")[2] for key in action.variant) or "as it is"
+        name = " + ".join(key.partition("/")[2] for key in action.variant) or "the unchanged script"
         activity = "checking" if isinstance(action, Check) else "preparing" * action.preparing
         evidence.now = f"{activity} {name}".strip()
         self._on_step()

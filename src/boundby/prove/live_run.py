@@ -88,16 +88,12 @@ class LiveRun:
 
     def kill_at(self) -> float:
         """The deadline; for a first use, such as compiling, the end of the time left to measure."""
-        until = self.evidence.measure_until
-        is_first_use = self.evidence.preparing and until is not None
-        return (
-            min(until or 0.0, self.deadline) if is_first_use else self.deadline
-        ) + self._grace_s()
-
-    def _grace_s(self) -> float:
-        """To finish a step; before the first was timed, there is nothing to wait for."""
-        step_ns = self.evidence.step_ns
-        return min(_GRACE_S, 2 * step_ns / 1e9 + 1) if step_ns is not None else 0.0
+        evidence, until = self.evidence, self.evidence.measure_until
+        if evidence.preparing and until is not None:
+            return min(until, self.deadline)
+        # To finish a step; before the first was timed, there is nothing to wait for.
+        step_s = (evidence.step_ns or 0.0) / 1e9
+        return self.deadline + min(_GRACE_S, step_s)
 
     def _confirm_failures(self, steps: int) -> None:
         """A fix has failed if a later process, without it, gets past the same step."""

@@ -18,9 +18,9 @@ from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant
 
 # The first step of a block is not timed: after a switch the pipeline refills.
 UNTIMED_STEPS = 1
-# Timed steps of a block: four, fewer if they are slow, more if they are short.
+# Timed steps of a block: four; fewer if steps are slow or few, more if they are short.
 _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
-_SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
+_SLOW_NS, _MIN_BLOCK_NS, _FEW_STEPS = 2e9, 40e6, 200
 # Rounds of a comparison, and with the time that is left in the end.
 _MAX_ROUNDS, MAX_ROUNDS_AT_END = 10, 60
 # What looks this much faster is measured until it is decided, before others are tried.
@@ -244,7 +244,7 @@ class Rounds:
 
     def timed_steps(self, variant: Variant) -> int:
         step_ns = self.step_ns.get(variant) or self.step_ns.get(BASELINE) or 1e8
-        if step_ns > _SLOW_NS:
+        if step_ns > _SLOW_NS or (self.max_steps is not None and self.max_steps < _FEW_STEPS):
             return _MIN_TIMED_STEPS
         if self.max_steps is not None:
             return _TIMED_STEPS

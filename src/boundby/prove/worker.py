@@ -236,14 +236,14 @@ class _Live:
         return search, search.run()
 
     def _final_check_s(self, start_s: float, step_s: float) -> float:
-        """Time for the final check of the chosen fixes; 0 if it exceeds the reserved time.
+        """Time for the patch of the chosen fixes and its check; no check if it takes too long.
 
         Compiled code is compiled again in the copy.
         """
         chosen = self.evidence.chosen
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
         wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s + PATCHING_S
-        return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
+        return wanted_s if wanted_s <= self.spec.max_reserved_s else PATCHING_S
 
     def save(self) -> None:
         self.evidence.seconds = self.seconds_before + time.monotonic() - self.spec.began
