@@ -17,9 +17,8 @@ from boundby.prove.launch import ProcessResult, Setting, launch
 # A process may take this much longer to finish its current step.
 _GRACE_S = 5.0
 _MAX_PROCESSES = 12
-# A script of fewer steps is run again, if starting it takes less than this share of its time.
-_MIN_STEPS = 8
-_MIN_STEPS_LEFT = 4
+# A script of fewer steps is not run again; nor if starting it would leave no time for as many.
+_MIN_STEPS, _START_MARGIN = 8, 1.3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +141,7 @@ class LiveRun:
             self.notes.append(f"{why}: too few to measure blocks of steps in turn")
             return False
         left, start_s = self.deadline - time.monotonic(), evidence.start_s or 1.0
-        if left > _MIN_STEPS_LEFT * start_s / 2:
+        if left > _START_MARGIN * start_s + _MIN_STEPS * (evidence.step_ns or 0.0) / 1e9:
             return True
         evidence.ended = f"{why}; {left:.0f} s are too few to start it again ({start_s:.0f} s)"
         return False
