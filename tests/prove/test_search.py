@@ -5,7 +5,8 @@ import pytest
 from boundby.model.estimate import Estimate
 from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
-from boundby.prove.proofs import proofs_of, untried_names
+from boundby.prove.proofs import proofs_of
+from boundby.prove.settled import untried_names
 from tests.prove.simulated import Simulated, candidate
 
 FUSED, CASTS, COMPILE = candidate("fused"), candidate("casts"), candidate("c", preparation_s=30.0)

@@ -166,7 +166,8 @@ class Checks:
     def _compare_draws(
         self, run: CallRerun, set_variant: SetVariant, *, gradients: bool = False
     ) -> list[QuantityComparison]:
-        base, fixed = [], []
+        base: list[Sampled] = []
+        fixed: list[Sampled] = []
         for drawn, with_change in ((base, False), (fixed, True)):
             set_variant(with_change)
             for at in range(_SEEDS):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from boundby.model import Machine, run_failure, store
+from boundby.model import Machine, run_failure, store, units
 from boundby.model.account import Account, Group, Verdict
 from boundby.model.diagnosis import Diagnosis, StepTimes
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.run_failure import RunFailure
+from boundby.prove.candidate import Candidate
 from boundby.prove.launch import Setting, ended, ended_by, exit_code, started
 
 
@@ -48,6 +50,26 @@ def diagnose_script(
             _failure_reason(run_failure.read(failure_file), errors.read(), code),
             exit_code=max(code, 0) or CANNOT_MEASURE,
         )
+
+
+def first_line(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
+    """What was found, and what is to be tried."""
+    names = ", ".join(one.fix for one in candidates if not one.without_finding) or "nothing"
+    without_finding = ", ".join(one.fix for one in candidates if one.without_finding)
+    return (
+        f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
+        f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
+        + f"; without a finding: {without_finding}"
+        * bool(without_finding)
+    )
+
+
+def start_s_of(diagnosis: Diagnosis) -> float | None:
+    """How long the script took until its first step, if that was recorded."""
+    if diagnosis.run is None:
+        return None
+    before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
+    return sum(before) / 1e9
 
 
 def undiagnosed() -> Diagnosis:

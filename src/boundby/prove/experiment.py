@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from boundby.model import Note, units
+from boundby.model import Note
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, OWN_FAILURE, BoundbyError
 from boundby.model.proof import Outcome
@@ -26,7 +26,7 @@ from boundby.prove.candidates import (
     fixes_for_other_devices,
 )
 from boundby.prove.core_use import core_use
-from boundby.prove.diagnosing import diagnose_script, undiagnosed
+from boundby.prove.diagnosing import diagnose_script, first_line, start_s_of, undiagnosed
 from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import COMPILED
@@ -36,10 +36,9 @@ from boundby.prove.proofs import (
     ProcessResults,
     chosen_fixes,
     proofs_of,
-    settled_lines,
-    untried_names,
 )
 from boundby.prove.request import Request, load_plugins, place, script_path, setting
+from boundby.prove.settled import settled_lines, untried_names
 from boundby.prove.sites import ProgramSites
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, float], None]
 
-_MAX_FILES_NAMED = 8  # display limit
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3
@@ -105,14 +103,6 @@ def prove_target(
         except KeyboardInterrupt:
             proof.interrupted = True
             return proof.result()
-
-
-def _start_s(diagnosis: Diagnosis) -> float | None:
-    """How long the script took until its first step, if that was recorded."""
-    if diagnosis.run is None:
-        return None
-    before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
-    return sum(before) / 1e9
 
 
 def _is_reserved_for(one: Candidate) -> bool:
@@ -177,7 +167,7 @@ class _ProofRun:
         else:
             self.diagnosis = found
             self._candidates = candidates_of(found, request.choice)
-            self._on_result(_first_line_of_progress(found, self._candidates, seconds))
+            self._on_result(first_line(found, self._candidates, seconds))
         self._is_diagnosed = found is not None
         if not self._candidates:
             return
@@ -203,7 +193,7 @@ class _ProofRun:
         )
         start_s, step_ns = self._evidence.start_s, self._evidence.step_ns
         if start_s is None and self.diagnosis is not None:
-            start_s, step_ns = _start_s(self.diagnosis), self.diagnosis.step.wall_ns
+            start_s, step_ns = start_s_of(self.diagnosis), self.diagnosis.step.wall_ns
         fresh.expect(process_s(start_s or _USUAL_START_S, (step_ns or 0.0) / 1e9))
         try:
             yield fresh
@@ -407,23 +397,4 @@ class _ProofRun:
         caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
         ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
         written = files.remaining_files(self._written_files, self._cwd, ours)
-        if written:
-            named = ", ".join(written[:_MAX_FILES_NAMED])
-            more = len(written) - _MAX_FILES_NAMED
-            named += f" and {more} more" * (more > 0)
-            text = f"the script wrote files while it was measured: {named}"
-            notes.append(Note(code="files-written", text=text))
-        return notes
-
-
-def _first_line_of_progress(
-    diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float
-) -> str:
-    names = ", ".join(one.fix for one in candidates if not one.without_finding) or "nothing"
-    without_finding = ", ".join(one.fix for one in candidates if one.without_finding)
-    return (
-        f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
-        f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
-        + f"; without a finding: {without_finding}"
-        * bool(without_finding)
-    )
+        return [*notes, *files.note_of(written)]

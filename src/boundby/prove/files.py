@@ -11,15 +11,17 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from boundby.model import Note
 from boundby.runtime.import_hooks import when_imported
 from boundby.runtime.patching import PatchSet
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_MAX_FILES_NAMED = 8  # display limit
 # Caches of the frameworks and of Python itself: not reported.
 _CACHES = {".cache", ".triton", ".nv", "__pycache__", "site-packages", "dist-packages"}
 _SYSTEM = ("/dev", "/proc", "/sys")
@@ -76,3 +78,15 @@ def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]
             continue
         found.append(str(path.relative_to(folder)) if inside else name)
     return sorted(found)
+
+
+def note_of(written: Sequence[str]) -> list[Note]:
+    """What the report says of the files that the script wrote."""
+    if not written:
+        return []
+    named = ", ".join(written[:_MAX_FILES_NAMED])
+    more = len(written) - _MAX_FILES_NAMED
+    named += f" and {more} more" * (more > 0)
+    return [
+        Note(code="files-written", text=f"the script wrote files while it was measured: {named}")
+    ]

@@ -46,8 +46,8 @@ def proofs_of(
         if one.scope == "start":
             proofs.append(_start_fix_proof(one, processes, evidence.rulings.get((one.key,))))
         else:
-            proof = _step_fix_proof(one, evidence, candidates, processes.live_starts)
-            if not _is_hidden(one, proof, evidence):
+            proof = step_fix_proof(one, evidence, candidates, processes.live_starts)
+            if not is_hidden(one, proof, evidence):
                 proofs.append(proof)
     chosen = [*evidence.chosen, *processes.chosen_starts]
     if len(chosen) > 1:
@@ -57,46 +57,11 @@ def proofs_of(
     return proofs
 
 
-def settled_lines(
-    evidence: Evidence, candidates: Sequence[Candidate], live_starts: Sequence[str] = ()
-) -> dict[str, str]:
-    """A line for each fix that is already decided, while others are still measured."""
-    lines = {}
-    for one in candidates:
-        if one.scope == "start":
-            continue
-        proof = _step_fix_proof(one, evidence, candidates, live_starts)
-        if _is_hidden(one, proof, evidence):
-            continue
-        is_kept = proof.outcome is Outcome.KEPT
-        found = comparisons_of(evidence, one.key)
-        is_decided = is_kept or any(each.decision == "no gain" for each in found)
-        if not is_decided and _ruled(one, found[0] if found else None, evidence) is None:
-            continue
-        ratio = f", {proof.speedup.median:.2f}x" if proof.speedup else ""
-        beside = f" beside {proof.against}" if proof.against else ""
-        why = f" ({proof.why})" if not is_kept and proof.why else ""
-        lines[one.key] = f"{one.fix}{beside}: {proof.outcome}{ratio}{why}"
-    return lines
-
-
-def _is_hidden(one: Candidate, proof: Proof, evidence: Evidence) -> bool:
+def is_hidden(one: Candidate, proof: Proof, evidence: Evidence) -> bool:
     """It was not requested, it did not take time either, and nothing is known of it."""
-    ruled = _ruled(one, None, evidence)
+    ruled = ruling_of(one, None, evidence)
     took_time = ruled is not None and ruled.wants_time
     return one.without_finding and proof.outcome is Outcome.SKIPPED and not took_time
-
-
-def untried_names(evidence: Evidence, candidates: Sequence[Candidate]) -> list[str]:
-    """Fixes without a finding that were not measured."""
-    return [
-        one.fix
-        for one in candidates
-        if one.without_finding
-        and one.scope == "step"
-        and not comparisons_of(evidence, one.key)
-        and _ruled(one, None, evidence) is None
-    ]
 
 
 def chosen_fixes(
@@ -114,7 +79,7 @@ def chosen_fixes(
     ]
 
 
-def _step_fix_proof(
+def step_fix_proof(
     one: Candidate,
     evidence: Evidence,
     candidates: Sequence[Candidate],
@@ -134,7 +99,7 @@ def _step_fix_proof(
         None,
     )
     outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
-    ruled = None if is_chosen else _ruled(one, found, evidence)
+    ruled = None if is_chosen else ruling_of(one, found, evidence)
     variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
@@ -184,7 +149,7 @@ def _outcome(
         variant = found.variant if found is not None else (one.key,)
         numerics = evidence.checked.get(variant)
         return Outcome.KEPT, numerics.why if numerics is not None else "", None
-    ruled = _ruled(one, found, evidence)
+    ruled = ruling_of(one, found, evidence)
     if ruled is not None:
         return ruled.outcome, ruled.why, ruled.log
     if found is None:
@@ -207,7 +172,7 @@ def _outcome(
     return Outcome.INCONCLUSIVE, f"{_interval(speedup)} includes no effect; {more}", None
 
 
-def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
+def ruling_of(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
     variants = [
         *([found.variant] if found is not None else []),
         (one.key,),
