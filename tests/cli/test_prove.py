@@ -60,10 +60,9 @@ def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
         assert "fused=True" in script.read_text()
 
 
-@pytest.mark.parametrize("interrupts", [1, 3])
-def test_interrupts_keep_what_is_known(tmp_path: Path, interrupts: int) -> None:
+def test_interrupts_keep_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "boundby", "prove", "--budget", "5m", "--json", "proof.json"]
+    command = [sys.executable, "-m", "boundby", "prove", "--only", "fused", "--json", "proof.json"]
     with (tmp_path / "report").open("wb") as report:
         process = subprocess.Popen(
             [*command, "train.py"],
@@ -77,7 +76,7 @@ def test_interrupts_keep_what_is_known(tmp_path: Path, interrupts: int) -> None:
             while b" round" not in (tmp_path / "report").read_bytes():
                 assert process.poll() is None and time.monotonic() < until
                 time.sleep(0.2)
-            for _ in range(interrupts):
+            for _ in range(3):
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.05)
             assert process.wait(timeout=60) == 130
