@@ -90,9 +90,18 @@ class Rounds:
         return min(known, default=0.0) / 1e9
 
     def compare(
-        self, variants: Sequence[Variant], against: Variant, *, most: int = _MAX_ROUNDS
+        self,
+        variants: Sequence[Variant],
+        against: Variant,
+        *,
+        most: int = _MAX_ROUNDS,
+        patience: float = _PROMISING_SHARE,
     ) -> Steps:
-        """Run rounds of all variants until each is decided, or no time or step is left."""
+        """Run rounds of all variants until each is decided, or no time or step is left.
+
+        After `most` rounds, only promising ones are measured further, for the share `patience` of
+        the time that is left.
+        """
         left = [variant for variant in variants if self.is_open(variant, against, most)]
         for variant in (against, *left):
             if not self.is_out_of_time():
@@ -101,7 +110,7 @@ class Rounds:
         if left:
             affordable = int(_ROUNDS_SHARE * left_s / (self.round_s(left, against) or 1.0))
             most = max(most, min(MAX_ROUNDS_AT_END, affordable))
-        patient_until = self.now() + _PROMISING_SHARE * left_s
+        patient_until = self.now() + patience * left_s
         while not self.is_out_of_time():
             is_patient = self.now() < patient_until
             left = [

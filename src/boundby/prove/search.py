@@ -245,7 +245,7 @@ class Search:
                     variants.append(variant)
             if not variants:
                 return
-            yield from self.rounds.compare(variants, chosen, most=MAX_ROUNDS_AT_END)
+            yield from self.rounds.compare(variants, chosen, most=MAX_ROUNDS_AT_END, patience=1.0)
             if not self._choose_best(variants, chosen) and not self.rounds.is_out_of_time():
                 return
 
