@@ -10,7 +10,6 @@ from boundby.model.record import Record
 Code = Literal[
     # How the step was captured.
     "too-few-steps",  # the script ended before every window was filled
-    "script-ended",  # or failed by itself, before fixes were decided
     "no-clean-steps",
     "no-profile",
     "profiler-unavailable",
@@ -62,6 +61,7 @@ Code = Literal[
     # Proofs.
     "interrupted",
     "no-fix-tried",
+    "script-ended",  # or failed by itself, before fixes were decided
     "fixes-not-tried",
     "not-diagnosed",
     "over-budget",
