@@ -280,6 +280,16 @@ def test_a_script_of_few_steps_gives_three_rounds_of_four_fixes_in_a_hundred() -
     assert evidence.done
 
 
+def test_fixes_that_look_no_faster_leave_short_time_to_the_others() -> None:
+    every = [*(candidate(f"slow{at}") for at in range(4)), FUSED]
+    ratios = {"fused": 1.15, **{f"slow{at}": 0.95 for at in range(4)}}
+    program = Simulated(ratios, step_s=0.5, block_sd=0.04, seed=3)
+    evidence = program.search(every, budget_s=120.0)
+    rounds = {one.fix: len(evidence.comparison_of((one.key,), ()).log_ratios) for one in every}
+    assert max(rounds[f"slow{at}"] for at in range(4)) <= 3 < rounds["fused"]
+    assert evidence.chosen == (FUSED.key,)
+
+
 def test_a_compile_that_was_not_tried_for_lack_of_time_is_reported() -> None:
     compiled = candidate("c", preparation_s=30.0, without_finding=True)
     program = Simulated({"fused": 1.35}, first_use_s={"c": 60.0})

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from boundby.model.proof import Numerics, Outcome
+from boundby.prove.confidence import MIN_ROUNDS
 from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant
 
 # The first step of a block is not timed: after a switch the pipeline refills.
@@ -28,6 +29,9 @@ PROMISING, _MAX_PROMISING_ROUNDS = 1.05, 200
 # More rounds than usual, up to these shares of the remaining time: of all variants if rounds are
 # short, and of promising ones.
 _ROUNDS_SHARE, _PROMISING_SHARE = 0.1, 0.4
+# Where rounds of all variants would take more than this share of the remaining time, those that
+# look no faster after a few are left out.
+_ALL_ROUNDS_SHARE = 0.2
 # Preparation ends when a step takes at most this many times the fastest before it.
 _SETTLED_RATIO, _MAX_SETTLING_STEPS = 1.25, 6
 # In a script of few steps, a variant prepared this quickly by another process gets one step.
@@ -118,6 +122,8 @@ class Rounds:
                 for variant in left
                 if self.is_open(variant, against, most, is_patient=is_patient)
             ]
+            if self._has_little_time(left, against, most):
+                left = [one for one in left if not self._looks_useless(one, against)]
             if not left:
                 break
             for group in self._groups(left):
@@ -129,6 +135,15 @@ class Rounds:
                     return
             for variant in left:
                 yield from self._check_if_faster(variant, against)
+
+    def _has_little_time(self, variants: Sequence[Variant], against: Variant, most: int) -> bool:
+        """Whether rounds of all of them would take too much of the remaining time."""
+        left_s = self.deadline() - self.now()
+        return most * self.round_s(variants, against) > _ALL_ROUNDS_SHARE * left_s
+
+    def _looks_useless(self, variant: Variant, against: Variant) -> bool:
+        found = self.evidence.comparison_of(variant, against)
+        return len(found.log_ratios) >= MIN_ROUNDS and found.middle <= 1
 
     def is_open(
         self, variant: Variant, against: Variant, most: int, *, is_patient: bool = True
