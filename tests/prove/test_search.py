@@ -1,11 +1,12 @@
 """Which variants are measured, and what is decided, on simulated programs with known ratios."""
 
+import msgspec
 import pytest
 
 from boundby.model.estimate import Estimate
 from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
-from boundby.prove.proofs import proofs_of
+from boundby.prove.proofs import INTERRUPTED, ProcessResults, proofs_of
 from boundby.prove.settled import untried_names
 from tests.prove.simulated import Simulated, candidate
 
@@ -288,6 +289,15 @@ def test_fixes_that_look_no_faster_leave_short_time_to_the_others() -> None:
     rounds = {one.fix: len(evidence.comparison_of((one.key,), ()).log_ratios) for one in every}
     assert max(rounds[f"slow{at}"] for at in range(4)) <= 3 < rounds["fused"]
     assert evidence.chosen == (FUSED.key,)
+
+
+def test_an_interrupt_is_not_called_the_end_of_the_budget() -> None:
+    start = msgspec.structs.replace(candidate("workers"), scope="start")
+    proofs = proofs_of(
+        Evidence(ended=INTERRUPTED), [FUSED, start], ProcessResults(not_tried=INTERRUPTED)
+    )
+    assert [proof.outcome for proof in proofs] == [Outcome.SKIPPED] * 2
+    assert all("interrupted" in proof.why and not proof.open for proof in proofs)
 
 
 def test_a_compile_that_was_not_tried_for_lack_of_time_is_reported() -> None:

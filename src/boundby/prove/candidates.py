@@ -15,6 +15,7 @@ from boundby.prove.candidate import Candidate
 
 # With a smaller gain, fixes that need new processes come later: they take more time than switches.
 _DOMINANT_GAIN = 1.2
+_RESERVED_GAIN = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,11 @@ def dominant_start_fixes(candidates: Sequence[Candidate]) -> list[Candidate]:
         and one.predicted is not None
         and one.predicted.expected > max(best, _DOMINANT_GAIN)
     ]
+
+
+def is_reserved_for(one: Candidate) -> bool:
+    """Whether time is reserved for its processes while other fixes are undecided."""
+    return one.requested or (one.predicted is not None and one.predicted.expected > _RESERVED_GAIN)
 
 
 def fixes_for_other_devices(diagnosis: Diagnosis, choice: Choice) -> list[str]:

@@ -24,6 +24,7 @@ from boundby.prove.candidates import (
     candidates_without_diagnosis,
     dominant_start_fixes,
     fixes_for_other_devices,
+    is_reserved_for,
 )
 from boundby.prove.core_use import core_use
 from boundby.prove.diagnosing import diagnose_script, first_line, start_s_of, undiagnosed
@@ -33,6 +34,8 @@ from boundby.prove.launch import COMPILED
 from boundby.prove.live_run import LiveRun
 from boundby.prove.process_time import process_s
 from boundby.prove.proofs import (
+    BUDGET_ENDED,
+    INTERRUPTED,
     ProcessResults,
     chosen_fixes,
     proofs_of,
@@ -56,7 +59,6 @@ _FINAL_PROCESSES = 2
 # To end the last process, write the patch and report.
 _FINISHING_S, _FINISHING_SHARE = 4.0, 0.04
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
-_RESERVED_GAIN = 1.05
 _USUAL_START_S = 5.0
 
 
@@ -103,11 +105,6 @@ def prove_target(
         except KeyboardInterrupt:
             proof.interrupted = True
             return proof.result()
-
-
-def _is_reserved_for(one: Candidate) -> bool:
-    """Whether time is reserved for its processes while other fixes are undecided."""
-    return one.requested or (one.predicted is not None and one.predicted.expected > _RESERVED_GAIN)
 
 
 class _ProofRun:
@@ -207,7 +204,7 @@ class _ProofRun:
         starts = [
             one
             for one in self._candidates
-            if one.scope == "start" and one.key not in self._starts and _is_reserved_for(one)
+            if one.scope == "start" and one.key not in self._starts and is_reserved_for(one)
         ]
         self._live_starts = list(self._chosen_starts)
         run = LiveRun(
@@ -342,12 +339,15 @@ class _ProofRun:
         request = self._request
         if self._patch is None:
             self._patch = self._write_patch()
+        if self.interrupted:
+            self._evidence.ended = INTERRUPTED
         processes = ProcessResults(
             starts=self._starts,
             chosen_starts=self._chosen_starts,
             live_starts=self._live_starts,
             final=self._final,
             manual={one.fix: one.why for one in self._patch.manual} if self._patch else {},
+            not_tried=INTERRUPTED if self.interrupted else BUDGET_ENDED,
         )
         proofs = proofs_of(self._evidence, self._candidates, processes)
         step = self.diagnosis.step

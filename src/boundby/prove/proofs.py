@@ -20,7 +20,8 @@ from boundby.prove.evidence import (
 from boundby.prove.fresh import AlternatingRuns
 from boundby.prove.sites import ChosenFix
 
-_BUDGET = "the budget ended before it was tried"
+BUDGET_ENDED = "the budget ended before it was tried"
+INTERRUPTED = "interrupted before it was tried"
 _MORE_TIME = "a larger budget may decide"
 
 
@@ -33,6 +34,7 @@ class ProcessResults:
     live_starts: Sequence[str] = ()  # fixes applied in the live process in all of its comparisons
     final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
+    not_tried: str = BUDGET_ENDED  # why
 
 
 _NONE = ProcessResults()
@@ -117,7 +119,7 @@ def step_fix_proof(
         why=why,
         change=_change(one, evidence),
         log=log,
-        open=why == _BUDGET
+        open=why == BUDGET_ENDED
         or (ruled is not None and ruled.wants_time)
         or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(found, evidence)),
     )
@@ -153,7 +155,7 @@ def _outcome(
     if ruled is not None:
         return ruled.outcome, ruled.why, ruled.log
     if found is None:
-        return Outcome.SKIPPED, evidence.ended or _BUDGET, None
+        return Outcome.SKIPPED, evidence.ended or BUDGET_ENDED, None
     speedup = found.speedup
     if found.decision == "faster":
         why = "faster alone, but not together with the fixes already kept"
@@ -303,7 +305,7 @@ def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) 
 def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
     turns = processes.starts.get(one.key)
     if turns is None:
-        outcome, why = Outcome.SKIPPED, f"it needs a new process; {_BUDGET}"
+        outcome, why = Outcome.SKIPPED, f"it needs a new process; {processes.not_tried}"
         if ruled is not None:
             outcome, why = ruled.outcome, ruled.why
         return Proof(
