@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_script_without_steps_in_time_is_reported(tmp_path: Path) -> None:
     """Its fixes were not tried, and the report does not say so."""
     (tmp_path / "train.py").write_text("import time, torch\ntime.sleep(100)\n" + SCRIPT)
     report = " ".join(prove(tmp_path, "--budget", "15s", "--json", "proof.json").split())
-    assert "no fix was tried: the diagnosis took 5 of 15 s" in report
+    assert re.search(r"no fix was tried: the diagnosis took \d+ of 15 s", report)
     assert "no step in the rest" in report and "held" not in report
     assert "to try fixes: a larger --budget" in report
     notes = {one["code"] for one in json.loads((tmp_path / "proof.json").read_text())["notes"]}
