@@ -53,7 +53,6 @@ class JaxLiveEngine(LiveEngine):
             return False
         self._open.failure = first_line(error)
         self._board.set(BASELINE)
-        self._evidence.running = BASELINE
         return True
 
     def _check(self, request: Check) -> Numerics:

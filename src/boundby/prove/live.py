@@ -137,8 +137,6 @@ class LiveEngine(StepHook):
             return False
         open_.failure = first_line(error)
         self._board.set(BASELINE)
-        # If the call fails again, it is the script's own failure.
-        self._evidence.running = BASELINE
         if self._restore_random is not None and open_.block.preparing:
             self._restore_random()
         if isinstance(error, self._torch.OutOfMemoryError):
