@@ -10,7 +10,7 @@ from boundby.model import Timeline
 from boundby.model.rows import CriticalPathRow, PathPart, SlackRow
 from boundby.step.simulator import LaunchSequence, PathKind, Segment, critical_path, slack
 
-_MOST_ROWS = 30
+_MOST_ROWS = 30  # display limit
 
 
 class _Key(NamedTuple):

@@ -12,7 +12,7 @@ from boundby.model.assumptions.detection import BLOCKED_DEPTH, BLOCKED_LAUNCH, S
 from boundby.model.rows import LaunchQueue, LaunchRow, SequenceRow
 
 _MOST_ROWS = 200  # file size limit
-_SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8
+_SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8  # kernels; longer repetitions are layers
 
 
 def launch_rows(timeline: Timeline) -> list[LaunchRow]:

@@ -14,7 +14,7 @@ from boundby.model.lab import Interval
 
 _WALL_NS = 5e6  # minimum duration of a sample
 _ROUNDS = 7  # the median of them counts
-_LOOKS, _FEWEST_A_LOOK = 5, 2
+_LOOKS, _FEWEST_A_LOOK = 5, 2  # samples, and calls in each
 
 
 @dataclass

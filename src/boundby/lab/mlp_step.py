@@ -6,6 +6,7 @@ from typing import Any
 
 from boundby.hardware.stopwatch import Workload
 
+# Small enough that the host is the limit.
 LAYERS, WIDTH, BATCH = 6, 64, 32
 LEARNING_RATE, CLIP = 1e-3, 1.0
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8

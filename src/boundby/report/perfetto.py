@@ -10,7 +10,7 @@ import msgspec
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.rows import LaneKind, Slice
 
-_HOST, _DEVICE = 1, 2
+_HOST, _DEVICE = 1, 2  # process numbers in the trace
 
 
 def as_perfetto(diagnosis: Diagnosis) -> bytes:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from boundby.capture.kineto.names import Origin, origin_of, shortened
 from boundby.capture.xplane.wire import Field, fields, text
 
+# Field numbers of the message.
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4
 _DEEPEST = 500  # time limit
 

@@ -18,7 +18,7 @@ from boundby.step.simulator.waits import NOTHING
 Clean = dict[tuple[Phase, ...], float]
 Factors = dict[tuple[Phase, ...], float | None]
 
-_FASTEST, _SLOWEST = 0.02, 3.0
+_FASTEST, _SLOWEST = 0.02, 3.0  # range of the bisection, as factors of the profiled host time
 # The host limits the step if a slower host makes it longer by at least half as much.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
 _LEAST, _MOST = 0.6, 1.6

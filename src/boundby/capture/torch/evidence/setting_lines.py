@@ -18,7 +18,7 @@ from boundby.capture.torch.evidence.places import user_line
 _ANOMALY = ("set_detect_anomaly", "detect_anomaly")
 _OTHERS = ("set_num_threads", "use_deterministic_algorithms")
 _DOUBLES = ("double", "float64", "from_numpy", "set_default_dtype")
-_MOST_FILES, _MOST_BYTES = 50, 1 << 20
+_MOST_FILES, _MOST_BYTES = 50, 1 << 20  # of the script's modules; limits the time to search
 
 
 class SettingLines(NamedTuple):
