@@ -2,22 +2,17 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from boundby import faults
 from boundby.faults import (
-    exposed_collectives,
     far_from_roof,
     logits_materialised,
-    wasteful_checkpointing,
 )
-from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
+from boundby.model import DeviceKind, HostKind, OpCall, Phase, Timeline
 from boundby.model.host_counters import HostCounters
-from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit
-from tests.faults.step_models import at_line, finding, in_phase, step_model_of, sure
-from tests.machines import roof, round_machine
+from tests.faults.step_models import finding, in_phase, step_model_of, sure
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 from tests.timelines import Scene, tensor
 
@@ -60,189 +55,6 @@ def test_host_bound_step_gains_nothing_from_fused_loss() -> None:
     assert detection is not None
     # Of the device's 1,300 us not one: only launches would be fewer.
     assert step_model.saving(Edit(op_ns=detection.high.op_ns)) == pytest.approx(0, abs=1)
-
-
-LINK = msgspec.structs.replace(
-    round_machine(), roofs=[*round_machine().roofs, roof("network.link", 1e11, "B/s")]
-)
-
-
-def reducing(
-    messages: list[tuple[float, int]],
-    *,
-    hidden: bool = False,
-    kind: str = "all_reduce",
-    world: int = 2,
-    call: OpCall | None = None,
-) -> Timeline:
-    """Collectives of some time and size on a stream of their own, after products or beside them."""
-    scene = Scene()
-    clock = 0.0
-    for _ in range(5):
-        scene.on_host(clock, clock + 5, call=PRODUCT)
-        launch = scene.on_host(clock + 4, clock + 5, HostKind.LAUNCH, "launch")
-        begin = 5 + 138.0 * (clock / 5)
-        scene.on_device(begin, begin + 138, launch=launch)
-        clock += 5
-    begin = 6.0 if hidden else 5 + 5 * 138.0
-    for device_us, size in messages:
-        scene.on_host(clock, clock + 5, name=f"nccl:{kind}", call=call)
-        launch = scene.on_host(clock + 4, clock + 5, HostKind.LAUNCH, "launch")
-        kind_of_event = DeviceKind.COLLECTIVE
-        scene.on_device(
-            begin, begin + device_us, kind_of_event, "ncclKernel", 20, launch=launch, size=size
-        )
-        begin += device_us
-        clock += 5
-    scene.end = max(begin, 5 + 5 * 138.0)
-    # Two steps in a row would overlap: the optimizer waits for the gradients.
-    scene.on_host(clock, scene.end, HostKind.SYNC, "cudaStreamSynchronize")
-    return msgspec.structs.replace(scene.timeline(), world=world)
-
-
-def test_exposed_all_reduce_is_overlapped_with_matmuls() -> None:
-    training = in_phase(reducing([(400.0, 10_000_000)]), Phase.BACKWARD)
-    step_model = step_model_of(training, LINK)
-    detection = exposed_collectives.detect(step_model)
-    assert detection is not None
-    # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
-    # which half is expected to hide; at best all 400 us, behind 690 us of products.
-    assert step_model.base_ns - step_model.evaluate(detection.expected) == pytest.approx(
-        110e3, rel=0.01
-    )
-    assert step_model.base_ns - step_model.evaluate(detection.high) == pytest.approx(
-        400e3, rel=0.01
-    )
-    assert "DistributedDataParallel" in detection.change
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "crossing"),
-    [
-        # A rank gives a part of what it gathers, and all of what it scatters: of 80 MB, 70 cross.
-        ("_all_gather_base", 10_000_000, 70e6),
-        ("_reduce_scatter_base", 80_000_000, 70e6),
-        ("all_reduce", 40_000_000, 70e6),
-    ],
-)
-def test_all_gather_of_eight_ranks_moves_seven_eighths(
-    kind: str, size: int, crossing: float
-) -> None:
-    step_model = step_model_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
-    (one,) = exposed_collectives._collectives(step_model, 20e3)
-    assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
-
-
-def test_large_consecutive_gathers_are_not_merged() -> None:
-    """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
-    step_model = step_model_of(
-        reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
-    )
-    detection = exposed_collectives.detect(step_model)
-    assert detection is not None
-    assert detection.low.op_ns == {}
-
-
-def test_group_size_follows_from_message_sizes() -> None:
-    """Two of eight ranks gather 10 MB each: as much comes in."""
-    call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
-    step_model = step_model_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
-    (one,) = exposed_collectives._collectives(step_model, 20e3)
-    assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
-
-
-def test_small_consecutive_messages_are_merged() -> None:
-    step_model = step_model_of(reducing([(20.0, 1000)] * 10), LINK)
-    detection = exposed_collectives.detect(step_model)
-    assert detection is not None
-    # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
-    assert step_model.base_ns - step_model.evaluate(detection.low) == pytest.approx(
-        189.9e3, rel=0.01
-    )
-
-
-def test_overlapped_collective_is_not_reported() -> None:
-    assert exposed_collectives.detect(step_model_of(reducing([(400.0, 1)], hidden=True))) is None
-
-
-def test_all_to_all_cannot_overlap() -> None:
-    step_model = step_model_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
-    assert finding(step_model, "exposed-collectives") is None
-
-
-def checkpointed(*, reentrant: bool = False) -> Timeline:
-    """A product and a GELU in forward; both again in backward, before their own gradients."""
-    scene = Scene(end=800)
-    rows = [(0, PRODUCT), (10, GELU), (20, PRODUCT), (30, GELU), (40, PRODUCT)]
-    free = 0.0
-    if reentrant:
-        scene.on_host(20, 50, HostKind.PYTHON, "torch/utils/checkpoint.py(300): backward")
-    else:
-        scene.on_host(20, 40, HostKind.PYTHON, "torch/utils/checkpoint.py(1111): unpack_hook")
-    for start, call in rows:
-        if start == 40:
-            scene.on_host(40, 50, name="autograd::engine::evaluate_function: MmBackward0")
-        scene.on_host(start, start + 10, call=call)
-        launch = scene.on_host(start + 9, start + 10, HostKind.LAUNCH, "launch")
-        begin = max(free, start + 10)
-        free = begin + (138 if call is PRODUCT else 104)
-        scene.on_device(begin, free, launch=launch)
-    scene.host.sort(key=lambda row: (row[0], -row[1]))
-    return _relinked(scene, free)
-
-
-def _relinked(scene: Scene, end: float) -> Timeline:
-    """Sorting moved the rows that device events refer to: find them by when they end."""
-    ends = {row[1]: at for at, row in enumerate(scene.host) if row[2] is HostKind.LAUNCH}
-    order = sorted(ends)
-    device = sorted(scene.device)
-    scene.device = [
-        (*event[:5], ends[stop], event[6]) for event, stop in zip(device, order, strict=True)
-    ]
-    scene.end = end
-    timeline = scene.timeline()
-    first = next(at for at, row in enumerate(scene.host) if row[0] >= 20)
-    return in_phase(timeline, Phase.BACKWARD, slice(first, None))
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_recomputation_is_distinguished_from_backward(reentrant: bool) -> None:
-    timeline = checkpointed(reentrant=reentrant)
-    calls = recomputed(timeline) & (timeline.host.call >= 0)
-    assert [timeline.names[name] for name in timeline.host.name[calls]] == [
-        "aten::mm",
-        "aten::gelu",
-    ]
-
-
-def with_memory(total: int | None) -> Machine:
-    return msgspec.structs.replace(round_machine(), memory_bytes=total)
-
-
-def test_recomputation_is_reported_if_memory_is_left() -> None:
-    """The product's result is 32 MB, GELU's 256 MB: they fit, and 138 + 104 us are saved."""
-    seen = HostCounters(peak_bytes=10**9)
-    found = sure(
-        step_model_of(checkpointed(), with_memory(2 * 10**9), seen), "wasteful-checkpointing"
-    )
-    assert found.saving_ns.expected == pytest.approx(242e3, rel=0.05)
-
-
-def test_unknown_memory_expects_only_matmul_results_to_be_kept() -> None:
-    found = sure(step_model_of(checkpointed()), "wasteful-checkpointing")
-    assert found.saving_ns.expected == pytest.approx(138e3, rel=0.05)
-    assert found.saving_ns.high == pytest.approx(242e3, rel=0.05)
-
-
-def test_recomputation_needed_for_memory_is_not_reported() -> None:
-    seen = HostCounters(peak_bytes=10**9)
-    step_model = step_model_of(checkpointed(), with_memory(10**9), seen)
-    assert wasteful_checkpointing.detect(step_model) is None
-
-
-def test_step_without_checkpoints_has_no_recomputation() -> None:
-    timeline = in_phase(scene_of([(PRODUCT, 138.0)] * 3, host_us=5).timeline(), Phase.BACKWARD)
-    assert wasteful_checkpointing.detect(step_model_of(timeline)) is None
 
 
 SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
@@ -393,32 +205,6 @@ def test_attention_of_a_trace_is_reported_only_far_below_its_roof() -> None:
     assert far.saving_ns.low == 0
     # Flash attention has no float32: nothing to choose from.
     assert finding(step_model_of(attention_step("float32", 30000.0)), "slow-attention") is None
-
-
-def test_second_forward_on_a_cpu_includes_python_and_dispatch() -> None:
-    """Two operators of 250 us, 16 of them dispatch, and 150 us of Python around them."""
-    scene = Scene(end=900)
-    scene.on_host(0, 160, call=PRODUCT)
-    scene.on_host(160, 400, call=GELU)
-    scene.on_host(400, 800, HostKind.PYTHON, "torch/utils/checkpoint.py(1111): unpack_hook")
-    scene.on_host(450, 550, call=PRODUCT)
-    scene.on_host(600, 750, call=GELU)
-    scene.on_host(800, 900, name="autograd::engine::evaluate_function: MmBackward0")
-    scene.on_host(810, 890, call=PRODUCT)
-    timeline = at_line(in_phase(scene.timeline(), Phase.BACKWARD, slice(2, None)), "model.py:3")
-    found = sure(step_model_of(timeline, with_memory(16 * 10**9)), "wasteful-checkpointing")
-    assert found.saving_ns.low == pytest.approx(92e3)
-    assert found.saving_ns.expected == pytest.approx(400e3)
-
-
-def test_low_cpu_memory_expects_only_matmul_results_to_be_kept() -> None:
-    scene = Scene(end=1000)
-    scene.on_host(400, 800, HostKind.PYTHON, "torch/utils/checkpoint.py(1111): unpack_hook")
-    scene.on_host(450, 550, call=PRODUCT)
-    scene.on_host(600, 750, call=GELU)
-    timeline = in_phase(scene.timeline(), Phase.BACKWARD)
-    found = sure(step_model_of(timeline, with_memory(10**9)), "wasteful-checkpointing")
-    assert found.saving_ns.expected == pytest.approx(92e3, rel=0.1)
 
 
 @pytest.mark.parametrize("fault", ["host-sync", "eager-launches"])
