@@ -1,14 +1,14 @@
 """Anomaly detection of autograd is on.
 
 What it looks for
-    Backwards that run under `torch.autograd.set_detect_anomaly(True)` or `detect_anomaly()`, as
+    Backward passes under `torch.autograd.set_detect_anomaly(True)` or `detect_anomaly()`, as
     torch itself reports, and what they do for it: a traceback for every recorded operator, and a
     search for NaN in every gradient.
 
 Why it costs time
     Each operator of the forward formats the whole Python stack, and each gradient is read once
     more, with a value that the host waits for. It is meant for a few steps of debugging. Around a
-    backward alone, with `check_nan=False`, it costs little and finds nothing: it is reported still.
+    backward alone, with `check_nan=False`, it costs little, finds nothing and is reported too.
 
 What to change
     Remove `set_detect_anomaly(True)` and `with detect_anomaly():`. Switch it on again when a loss

@@ -6,7 +6,7 @@ What it looks for
 
 Why it costs time
     Memory grows until it is full. On a CPU the system must provide new memory for every step, and
-    whatever is computed of the growing list takes longer each time.
+    computations on the growing list take longer each time.
 
 What to change
     `losses.append(loss.detach())`, `total += loss.detach()`, or `.item()` where a number is wanted.

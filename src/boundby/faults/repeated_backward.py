@@ -1,4 +1,4 @@
-"""Two backwards of one step pass through the same graph.
+"""Two backward passes of one step go through the same graph.
 
 What it looks for
     A backward with `retain_graph=True`, and a later one of the same step that passes through part

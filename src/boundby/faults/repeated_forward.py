@@ -2,8 +2,8 @@
 
 What it looks for
     Two calls of one module in a step whose input values are the same. The second one is redundant
-    if its result is the same, or if it is used for no gradient: a metric, which the first call's
-    result serves as well.
+    if its result is the same, or if it is used for no gradient, as for a metric: the first call's
+    result can be used instead.
 
 Why it costs time
     A forward, and often its backward, is computed twice.
