@@ -1,10 +1,10 @@
-"""Small scripts with one fault each: what `boundby run` predicts for mending it, and the clock.
+"""Small scripts with one fault each: what `boundby run` predicts for fixing it, and the clock.
 
     python benchmarks/faults.py                      # all of them: predicted and measured, a table
     python benchmarks/faults.py compare FAULT...
-    python benchmarks/faults.py step FAULT [mended]  # one script; prints its median step in ms
+    python benchmarks/faults.py step FAULT [fixed]  # one script; prints its median step in ms
 
-Each is measured in fresh processes without a profiler, faulty and mended in turn.
+Each is measured in fresh processes without a profiler, faulty and fixed in turn.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ROUNDS = 3
 STEPS = 60
 
 
-def pageable_copies(mended: bool) -> Callable[[], None]:
+def pageable_copies(fixed: bool) -> Callable[[], None]:
     """A batch of images for a small network."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch = torch.randn(256 if device == "cuda" else 16, 3 * 224 * 224)
-    batch = batch.pin_memory() if mended and device == "cuda" else batch
+    batch = batch.pin_memory() if fixed and device == "cuda" else batch
     model = torch.nn.Sequential(torch.nn.Linear(3 * 224 * 224, 256), torch.nn.Linear(256, 10))
-    return training(model.to(device), lambda: batch.to(device, non_blocking=mended))
+    return training(model.to(device), lambda: batch.to(device, non_blocking=fixed))
 
 
-def zeroed_gradients(mended: bool) -> Callable[[], None]:
+def zeroed_gradients(fixed: bool) -> Callable[[], None]:
     """Wide layers on few rows: most of the step is parameters and their gradients."""
     import torch
 
@@ -42,10 +42,10 @@ def zeroed_gradients(mended: bool) -> Callable[[], None]:
     width = 4096 if device == "cuda" else 512
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(12)]).to(device)
     x = torch.randn(256, width, device=device)
-    return training(model, lambda: x, set_to_none=mended)
+    return training(model, lambda: x, set_to_none=fixed)
 
 
-def collector_pauses(mended: bool) -> Callable[[], None]:
+def collector_pauses(fixed: bool) -> Callable[[], None]:
     """A collection of a large heap in every step."""
     import torch
 
@@ -57,14 +57,14 @@ def collector_pauses(mended: bool) -> Callable[[], None]:
 
     def step() -> None:
         train()
-        if not mended:
+        if not fixed:
             gc.collect()
         assert heap
 
     return step
 
 
-def recompilation(mended: bool) -> Callable[[], None]:
+def recompilation(fixed: bool) -> Callable[[], None]:
     """A print in every block, which ends one compiled region and begins another."""
     import torch
 
@@ -76,7 +76,7 @@ def recompilation(mended: bool) -> Callable[[], None]:
             self.inner = torch.nn.Linear(256, 256)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if not mended:
+            if not fixed:
                 print("", end="")
             return torch.nn.functional.gelu(self.inner(x))
 
@@ -86,7 +86,7 @@ def recompilation(mended: bool) -> Callable[[], None]:
     return training(compiled, lambda: x)
 
 
-def logits_materialised(mended: bool) -> Callable[[], None]:
+def logits_materialised(fixed: bool) -> Callable[[], None]:
     """The head of a language model, 8192 tokens and 50304 classes, under autocast."""
     import torch
     import torch.nn.functional as F
@@ -101,7 +101,7 @@ def logits_materialised(mended: bool) -> Callable[[], None]:
     def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(logits.float(), targets)
 
-    loss_fn = torch.compile(loss_of) if mended else loss_of
+    loss_fn = torch.compile(loss_of) if fixed else loss_of
 
     def step() -> None:
         optimizer.zero_grad()
@@ -113,7 +113,7 @@ def logits_materialised(mended: bool) -> Callable[[], None]:
     return step
 
 
-def wasteful_checkpointing(mended: bool) -> Callable[[], None]:
+def wasteful_checkpointing(fixed: bool) -> Callable[[], None]:
     """Blocks that are run again in backward."""
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -131,7 +131,7 @@ def wasteful_checkpointing(mended: bool) -> Callable[[], None]:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for block in self.blocks:
-                x = block(x) if mended else checkpoint(block, x, use_reentrant=False)
+                x = block(x) if fixed else checkpoint(block, x, use_reentrant=False)
             return x
 
     x = torch.randn(rows, width, device=device, requires_grad=True)
@@ -163,11 +163,11 @@ def training(
     return step
 
 
-def take_steps(fault: str, mended: bool) -> None:
+def take_steps(fault: str, fixed: bool) -> None:
     """The script itself: its median step in ms, the device waited for at the end of ten."""
     import torch
 
-    step = PLANTED[fault](mended)
+    step = PLANTED[fault](fixed)
     samples = []
     for _ in range(STEPS // 10):
         began = time.perf_counter()
@@ -179,14 +179,14 @@ def take_steps(fault: str, mended: bool) -> None:
     print(statistics.median(samples[2:]))
 
 
-def measured(fault: str, mended: bool) -> float:
-    words = [sys.executable, __file__, "step", fault, *(["mended"] if mended else [])]
+def measured(fault: str, fixed: bool) -> float:
+    words = [sys.executable, __file__, "step", fault, *(["fixed"] if fixed else [])]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
 def predicted(fault: str) -> tuple[float, dict[str, float]]:
-    """The clean step and what mending the fault would save, in ms."""
+    """The clean step and what fixing the fault would save, in ms."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "diagnosis.json"
         options = ["run", "--quiet", "--json", str(target)]
@@ -218,6 +218,6 @@ def compare(faults: list[str]) -> None:
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:] or ["compare"]
     if verb == "step":
-        take_steps(rest[0], "mended" in rest)
+        take_steps(rest[0], "fixed" in rest)
     else:
         compare(rest or list(PLANTED))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# A fix: the options that make it by hand, and the faults whose mending predicts it.
+# A fix: the options that make it by hand, and the faults whose fixing predicts it.
 Fix = tuple[str, list[str]]
 LANGUAGE: dict[str, Fix] = {
     "fused": ("--fused", ["unfused-optimizer"]),

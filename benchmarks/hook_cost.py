@@ -161,7 +161,7 @@ def switching(*, absent: bool) -> Callable[[bool], None]:
 
     def switch(listens: bool) -> None:
         if absent:
-            # Both ways alike: a class that changes makes the interpreter forget what it learned.
+            # In both cases: changing a class invalidates the caches of the interpreter.
             hooks.remove()
             hooks.install(torch)
             hooks.narrow()

@@ -33,7 +33,7 @@ from boundby.runtime.step_hooks import StepHook, active_hooks
 
 # What is compiled or captured has settled by then.
 WARMUP = 12
-# Who waited finds cold caches and an empty queue: that is no step of its own.
+# After waiting, caches are cold and the queue is empty: the first step is not timed.
 _NOT_TIMED = 2
 
 
@@ -80,7 +80,7 @@ class Turned(StepHook):
     def _wait_for_turn(self) -> None:
         try:
             self._line.recv()
-        except (EOFError, OSError):  # nobody is left to ask
+        except (EOFError, OSError):  # the controlling process has ended
             os._exit(0)
         self._pace = addition_ns()
         self._left = self._steps + _NOT_TIMED

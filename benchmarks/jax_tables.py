@@ -20,7 +20,7 @@ FIXES = Ledger("jax_fixes", key=("device", "scale", "case"))
 DOCUMENT = ROOT / "docs" / "figures" / "jax.md"
 _GROUPS = ("compute", "bandwidth", "overhead", "unknown")
 _SIDE_BY_SIDE = ("torch", "torch-compile", "gpt")
-# A repair that changes the step by less cannot be told from noise.
+# A repair that changes the step by less is within the noise.
 _LEAST_MEASURED = 0.04
 
 

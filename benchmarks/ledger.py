@@ -60,7 +60,7 @@ def commit() -> str:
 
 @functools.cache
 def device() -> str:
-    """The device as diagnoses name it, asked elsewhere: who asks may fork, and CUDA would break."""
+    """The device as diagnoses name it, found in another process: forks after using CUDA fail."""
     question = "from boundby import hardware; print(hardware.identify().name)"
     return _output([sys.executable, "-c", question]) or "unknown"
 

@@ -49,7 +49,7 @@ for _number in range(1, _FIXES + 1):
 
 
 def decisions(folder: Path) -> Evidence:
-    """What one live process comes to."""
+    """The result of one live process."""
     candidates = [
         Candidate(key=f"no-change-{n}/nothing-{n}", faults=(f"no-change-{n}",), change="# nothing")
         for n in range(1, _FIXES + 1)

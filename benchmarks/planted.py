@@ -118,7 +118,7 @@ def version(script: Path, wrong: set[str]) -> Version:
 
 
 class Turns:
-    """A version under way, which takes some steps when it is told to."""
+    """A running version, which takes some steps on request."""
 
     def __init__(self, folder: Path, name: str, text: str) -> None:
         script = folder / f"{name}_timed.py"
@@ -250,7 +250,7 @@ def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """A row a mistake, and what they come to."""
+    """One row per mistake, and the totals."""
     yield "| script | mistake | true | predicted | found as | first finding |"
     yield "|---|---|---|---|---|---|"
     planted = [row for row in rows if row.mistake]

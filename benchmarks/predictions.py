@@ -1,19 +1,18 @@
-"""Predicted beside measured: what each fix buys, from the unfixed step's diagnosis alone.
+"""Predicted and measured savings of each fix, from the diagnosis of the unfixed step alone.
 
     python benchmarks/predictions.py go bert gpt2        # the clock, and what boundby says midway
     python benchmarks/predictions.py predict bert gpt2   # what boundby says, nothing fixed yet
     python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
     python benchmarks/predictions.py table               # writes docs/figures/predictions.md
 
-A go is both on one machine: hosts differ by a fifth from one to the next, and one host by a third
-from one minute to the next. So the unfixed step is diagnosed in the middle of what the clock
-measures, as one more process beside those that wait: where the host was not the same before and
-after, the savings say so themselves, since both halves count.
+`go` does both on one machine: hosts differ by a fifth, and one host by a third within minutes. The
+unfixed step is diagnosed in the middle of the measurement, as one more process beside those that
+wait: a host that changed in between shows in the savings, since both halves count.
 
-Every variant is a fresh process without a profiler, and all of a model's take turns of a few steps
-(`turns.py`): the host's pace changes within seconds, for all of them alike. Processes are forked
-from one that has imported torch but never touched the device: the same as started anew, without the
-wait. One line of the ledger is one measured or predicted variant.
+Every variant is a fresh process without a profiler, and all of a model alternate every few steps
+(`turns.py`): the host's speed changes within seconds, for all of them. Processes are forked from
+one that has imported torch but never used the device, which saves the start. One line of the ledger
+is one measured or predicted variant.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
 SHARE = 0.6
 
 Busy = dict[str, float | None]
-# What is done in the middle of the turns, told how many rounds were played by then.
+# Called in the middle of the measurement with the number of rounds so far.
 Midway = Callable[[int], None]
 
 
 def measure(
     name: str, wanted: list[str], seconds: float, go: int, midway: Midway | None = None
 ) -> None:
-    """The unfixed step and its fixes in turn, as many of them at once as the memory holds."""
+    """The unfixed step and its fixes in alternation, as many at once as fit into memory."""
     base, fixes = CASES[name]
     options = {EAGER: base}
     options |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
@@ -78,7 +77,7 @@ def take_turns(
 ) -> tuple[Busy, list[str]]:
     """The device's busy time of each variant that played, and those for which there was no time.
 
-    Who finds no memory beside the others plays after them, with the unfixed step; and where even
+    A variant without memory beside the others runs after them, with the unfixed step; and where even
     that is too much, without it.
     """
     busy: Busy = {}
@@ -98,7 +97,7 @@ def take_turns(
                 _play(turns, (time.monotonic() + until) / 2, first)
                 began = time.monotonic()
                 midway(len(turns.rounds))
-                # Its own time is not that of the turns.
+                # Its own time is not part of the measurement.
                 spent = time.monotonic() - began
                 ends, until, midway = ends + spent, until + spent, None
             _play(turns, until, first)
@@ -127,8 +126,8 @@ def _crowded(turns: Turns) -> list[str]:
 
 
 def _groups(waiting: list[str], options: dict[str, str]) -> list[list[str]]:
-    """Who gets ready together: a larger batch fills the memory and a compiler tunes its kernels by
-    the clock, so those get ready alone; the compiled ones last, since they take longest."""
+    """Which variants are prepared together. A larger batch fills the memory, and a compiler tunes
+    kernels by timing: those are prepared alone, and compiled ones last: they take longest."""
     alone = [fix for fix in waiting if "--batch" in options[fix]]
     compiled = [fix for fix in waiting if "--compile" in options[fix] and fix not in alone]
     others = [fix for fix in waiting if fix not in {*alone, *compiled}]
@@ -139,7 +138,7 @@ def _seat(turns: Turns, options: dict[str, str]) -> None:
     makes = {fix: functools.partial(program, words.split()) for fix, words in options.items()}
     ready = turns.seat_all(makes)
     if ready:
-        # Those who are ready have left what memory they can to the ones who found none.
+        # Prepared processes have released memory that the ones without may use now.
         ready += [fix for fix in options if fix in _crowded(turns) and turns.seat(fix, makes[fix])]
     for fix in options:
         words = "is ready" if fix in ready else f"fails: {turns.dropped[fix]}"
@@ -176,7 +175,7 @@ def _finish(turns: Turns, variants: list[str], busy: Busy) -> None:
         if variant not in turns.players:
             continue
         if (answer := turns.ask(variant, "busy_ns")) is None:
-            # Its turns stand, whatever the profiler thinks of it.
+            # Its turns count even if the profiler fails.
             print(f"{variant}: not profiled: {turns.dropped.pop(variant)}", flush=True)
             continue
         busy[variant] = answer[0]
@@ -184,7 +183,7 @@ def _finish(turns: Turns, variants: list[str], busy: Busy) -> None:
 
 
 def measured(turns: Turns, variant: str) -> dict[str, Any]:
-    """Its turns in order. The unfixed step of the same round stands `first_round` further on."""
+    """Its turns in order. The unfixed step of the same round is `first_round` further on."""
     mine = [(number, one[variant]) for number, one in enumerate(turns.rounds) if variant in one]
     why = turns.dropped.get(variant)
     if why is not None:
@@ -213,8 +212,7 @@ def program(options: list[str]) -> Program:
 
 
 def predict(name: str, go: int, played: int | None = None) -> None:
-    """What boundby says of each fix, from one diagnosis of the unfixed step, after so many rounds
-    of a go."""
+    """Predictions for each fix from one diagnosis of the unfixed step, after so many rounds."""
     base, fixes = CASES[name]
     paces = [addition_ns()]
     diagnosis = diagnosed(name, ["benchmarks/workloads.py", *base.split()])
@@ -234,7 +232,7 @@ def predict(name: str, go: int, played: int | None = None) -> None:
 
 
 def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
-    """The step's time with some faults mended; a fault that was not found costs nothing."""
+    """The step's time with some faults fixed; a fault that was not found costs nothing."""
     wall = diagnosis["step"]["wall_ns"]
     error = diagnosis["step"]["replay_error"]
     if faults[0].startswith("batch-"):
@@ -243,8 +241,8 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
         times = {"predicted_ns": row["wall_ns"], "saving_ns": row["saving_ns"]}
         return {**times, "replay_error": error, "factor": factor}
     known = {finding["fault"] for finding in diagnosis["findings"]}
-    mended = known & set(faults)
-    within = [row for row in diagnosis["what_if"] if set() < set(row["faults"]) <= mended]
+    fixed = known & set(faults)
+    within = [row for row in diagnosis["what_if"] if set() < set(row["faults"]) <= fixed]
     if within:
         # Not every set of findings has a row: the largest that does, and of two the faster.
         row = max(within, key=lambda row: (len(row["faults"]), -row["wall_ns"]["expected"]))

@@ -113,7 +113,7 @@ def saving(eager: Row, clock: Row, factor: int = 1) -> tuple[float, float]:
 
 
 def _variance(rounds: list[float]) -> float:
-    """Of their median, as that of a mean: few rounds tell no more."""
+    """The interval of the median, as that of a mean: there are few rounds."""
     return statistics.variance(rounds) / len(rounds) if len(rounds) > 1 else 0.0
 
 

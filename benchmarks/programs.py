@@ -54,7 +54,7 @@ class _Prepare:
             return spec
 sys.meta_path.insert(0, _Prepare())
 """
-# What programs print of clocks, places and processes is not theirs to repeat.
+# Times, paths and process numbers differ from run to run.
 _CLOCKS = re.compile(
     r"\d+(\.\d+)?(e-?\d+)? ?(ms|sec|s|it/s|seconds|samples/s|min)\b(/batch|/it)?"
     r"|\d+:\d\d(:\d\d)?(\.\d+)?|\d\d\d\d-\d\d-\d\d|SPS: \d+|mfu -?[\d.]+%"

@@ -16,7 +16,7 @@ _WORDS = 2000
 
 
 def mnist(folder: Path, images: int = 1920, tests: int = 256) -> None:
-    """torchvision's MNIST, as it is after its download."""
+    """torchvision's MNIST in the form of its download."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(0)
@@ -111,7 +111,7 @@ def lightning_words(folder: Path) -> None:
 
 
 def cora(folder: Path, papers: int = 2708, features: int = 1433) -> None:
-    """A graph of papers: words of each, its subject, and who cites whom."""
+    """A graph of papers: words, subjects and citations."""
     draw = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cora.content").open("w") as file:
@@ -216,7 +216,7 @@ def checkpoint(folder: Path) -> None:
 
 
 def planetoid(folder: Path) -> None:
-    """The graph of papers once more, in the eight files of Planetoid."""
+    """The graph of papers in the eight files of Planetoid."""
     import pickle
 
     from scipy.sparse import random as random_matrix

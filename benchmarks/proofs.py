@@ -1,4 +1,4 @@
-"""What `boundby prove` reaches on real scripts, beside the best that is made of them by hand.
+"""What `boundby prove` reaches on real scripts, beside the best versions by hand.
 
     python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn

@@ -1,4 +1,4 @@
-"""What `boundby prove` came to, in turn with the best that is made of the script by hand."""
+"""The result of `boundby prove` in alternation with the best version by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PATIENCE_S = 400.0
 
 
 def hand(names: list[str]) -> None:
-    """The best of `prove` and the best by hand, in turn, each in processes of its own."""
+    """The best of `prove` and the best by hand in alternation, each in its own processes."""
     for name in names:
         proved = LEDGER.newest().get(("prove", name, device()))
         if proved is None:
@@ -48,7 +48,7 @@ def hand(names: list[str]) -> None:
 def beside(
     script: Sequence[str], keys: Sequence[str], variants: Mapping[str, Sequence[str]]
 ) -> dict[str, Any] | None:
-    """Every variant by hand, then the best of them in turn with what `prove` came to."""
+    """Every variant by hand, then the best of them in alternation with the result of `prove`."""
     with tempfile.TemporaryDirectory() as folder, Turns() as turns:
         started = {OURS: player(script, keys, Path(folder) / "prove.log")}
         for number, (flags, command) in enumerate(variants.items()):

@@ -1,9 +1,9 @@
-"""Programs that take turns: each in a process of its own, one at work while the others wait.
+"""Programs in alternation: each in its own process, one running while the others wait.
 
 A host's speed may double within seconds (see `boundby.model.host_speed`): processes timed one
-after the other differ by that, not by what they do. Here all of them live at once, prepared and
-warm, and each in its turn times a few steps while the rest are blocked on a pipe; the order is
-drawn anew for every round. What disturbs a round disturbs all that it compares.
+after the other differ by that. Here all processes are prepared and warm, and each times a few steps
+while the rest are blocked on a pipe; the order of each round is random. A disturbance of a round
+affects all that it compares.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Turn(NamedTuple):
 
 
 class DroppedError(Exception):
-    """Someone who does not play on; the words say why."""
+    """A process is dropped; the message says why."""
 
     @property
     def crowded(self) -> bool:
-        """There was no memory for it while the others lived."""
+        """Whether there was no memory for it beside the others."""
         words = str(self).lower().replace(" ", "").replace("_", "")
         return "outofmemory" in words or "allocfailed" in words
 
 
 class Program:
-    """A step in the process that it lives in: warmed up, timed in turns, profiled in the end."""
+    """A step in its process: warmed up, timed in turns, profiled at the end."""
 
     def __init__(self, step: Callable[[], object], *, cuda: bool, turn_s: float = TURN_S) -> None:
         self._step, self._cuda = step, cuda
@@ -70,7 +70,7 @@ class Program:
 
     def turn(self) -> Turn:
         before = addition_ns()
-        # Who waited finds cold caches, an empty queue and no memory: that is no step of its own.
+        # After waiting, caches are cold and the queue is empty: the first step is not timed.
         for _ in range((2 if self._cuda else 1) + self._steps // 10):
             self._step()
         times = self._on_device() if self._cuda else self._on_host()
@@ -78,7 +78,7 @@ class Program:
         return Turn(statistics.median(times), (before + addition_ns()) / 2)
 
     def busy_ns(self) -> float | None:
-        """Device time of one step; asked for last, since a profiler slows its process for good."""
+        """Device time of one step; measured last: a profiler slows its process for good."""
         if not self._cuda:
             return None
         from torch.profiler import ProfilerActivity, profile
@@ -115,7 +115,7 @@ class Program:
             torch.cuda.synchronize()
 
     def _rest(self) -> None:
-        """Who waits leaves the others the memory that only a step of its own needs."""
+        """Before waiting, release the memory that only a running step needs."""
         if self._cuda:
             import torch
 
@@ -123,7 +123,7 @@ class Program:
 
 
 def serve(make: Callable[[], Any], line: Connection | None = None) -> None:
-    """The player's side: make the program, then do what is asked, until nobody is left to ask."""
+    """In the process: make the program, then answer requests until the pipe is closed."""
     line = line or Connection(int(os.environ[LINE]))
     with contextlib.suppress(EOFError, BrokenPipeError):
         try:
@@ -133,27 +133,27 @@ def serve(make: Callable[[], Any], line: Connection | None = None) -> None:
                 line.send((True, getattr(program, line.recv())()))
         except (EOFError, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001  a program that fails is dropped, with its words
+        except Exception as error:  # noqa: BLE001  a program that fails is dropped with its message
             traceback.print_exc(file=sys.stderr)
             words = str(error).strip().splitlines()
             line.send((False, f"{type(error).__name__}: {words[0] if words else ''}"))
 
 
 class Player:
-    """The other side of the line: one process, until it ends or has to."""
+    """The controlling side: one process, until it ends or is ended."""
 
     def __init__(self, line: Connection, end: Callable[[], None]) -> None:
         self.line, self.end = line, end
 
     @classmethod
     def forked(cls, make: Callable[[], Any], others: Iterable[Player] = ()) -> Player:
-        """From this process, which may have imported torch but never touched the device."""
+        """Forked from this process, which may have imported torch but never used the device."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         inherited = [ours, *(other.line for other in others)]
 
         def live() -> None:
-            # Held open here too, the lines would not end with the process that asks.
+            # If they stayed open here too, the pipes would not close with the controlling process.
             for line in inherited:
                 line.close()
             serve(make, theirs)
@@ -172,7 +172,7 @@ class Player:
     def started(
         cls, command: Sequence[str], environment: Mapping[str, str] = os.environ, **options: Any
     ) -> Player:
-        """A command whose program calls `serve` on its own, or answers as it does."""
+        """A command whose program calls `serve`, or answers as `serve` does."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
@@ -211,7 +211,7 @@ class Player:
 
 
 class Turns:
-    """Players by name, those that were dropped, and what the rounds brought so far."""
+    """Processes by name, those that were dropped, and the rounds so far."""
 
     def __init__(self) -> None:
         self.players: dict[str, Player] = {}
@@ -227,13 +227,13 @@ class Turns:
             self.leave(name)
 
     def seat(self, name: str, make: Callable[[], Any], *, patience_s: float = _READY_S) -> bool:
-        """Whether it got ready, in a fork of this process."""
+        """Start one in a fork of this process; whether it became ready."""
         return self.seat_all({name: make}, patience_s=patience_s) == [name]
 
     def seat_all(
         self, makes: Mapping[str, Callable[[], Any]], *, patience_s: float = _READY_S
     ) -> list[str]:
-        """Those who got ready, each in a fork of this process, all at the same time."""
+        """Start several in forks of this process at once; those that became ready."""
         for name, make in makes.items():
             self.players[name] = Player.forked(make, self.players.values())
         return self._seated(makes, patience_s)
@@ -241,7 +241,7 @@ class Turns:
     def seat_started(
         self, players: Mapping[str, Player], *, patience_s: float = _READY_S
     ) -> list[str]:
-        """Those who got ready, of processes that were started already."""
+        """Those of the started processes that became ready."""
         self.players.update(players)
         return self._seated(players, patience_s)
 
@@ -254,7 +254,7 @@ class Turns:
         return functools.partial(self.players[name].ready, patience_s)
 
     def play(self, enough: Callable[[], bool]) -> None:
-        """Rounds of all who are seated, until it is enough or nobody is left."""
+        """Rounds of all processes, until there are enough or none is left."""
         while self.players and not enough():
             names = list(self.players)
             self._random.shuffle(names)
@@ -262,7 +262,7 @@ class Turns:
             self.rounds.append({name: Turn(*turn[0]) for name, turn in taken.items() if turn})
 
     def ask(self, name: str, what: str) -> tuple[Any] | None:
-        """An answer, or None from one who is dropped for it."""
+        """An answer; None if the process is dropped."""
         return self._tried(name, lambda: self.players[name].ask(what))
 
     def leave(self, name: str) -> None:

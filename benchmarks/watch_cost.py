@@ -27,7 +27,7 @@ MOST_S = 12.0
 
 
 def script(options: list[str]) -> None:
-    """The watched one: a workload that takes its steps when it is asked to."""
+    """The observed process: a workload that takes its steps on request."""
     import workloads
 
     args = workloads.arguments().parse_args(options)

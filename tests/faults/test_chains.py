@@ -203,8 +203,8 @@ def test_convolution_layout_is_changed_by_the_compiler(
     assert detection is not None
     assert detection.low.unfusible == detection.high.unfusible == frozenset(times)
     # Turned once, it is not turned again.
-    mended = layout_copies.detect(step_model.apply(detection.expected))
-    assert (mended is None) is turned
+    fixed = layout_copies.detect(step_model.apply(detection.expected))
+    assert (fixed is None) is turned
 
 
 @pytest.mark.parametrize("given", [(), (IMAGES,)])

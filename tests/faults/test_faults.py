@@ -250,8 +250,8 @@ def test_short_sequences_are_reported_if_a_fused_kernel_was_benchmarked() -> Non
     detection = materialised_attention.detect(step_model)
     assert detection is not None
     assert sum(detection.expected.op_ns.values()) == pytest.approx(4 * 30e3)
-    mended = {step_model.op_records[index].name for index in detection.expected.op_ns}
-    assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
+    removed = {step_model.op_records[index].name for index in detection.expected.op_ns}
+    assert removed == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
 def test_short_decoder_does_not_hide_attention_of_a_long_encoder() -> None:
