@@ -77,8 +77,8 @@ def take_turns(
 ) -> tuple[Busy, list[str]]:
     """The device's busy time of each variant that played, and those for which there was no time.
 
-    A variant without memory beside the others runs after them, with the unfixed step; and where even
-    that is too much, without it.
+    A variant without memory beside the others runs after them, with the unfixed step, or without it
+    if that is too much.
     """
     busy: Busy = {}
     late: list[str] = []
