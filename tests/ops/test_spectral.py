@@ -33,7 +33,7 @@ def test_fft_over_several_axes_counts_their_product() -> None:
     assert found.flops == {"vector.float64": 5 * N * 10}
 
 
-def test_what_torch_records_of_a_spectrogram_is_costed(tmp_path: Path) -> None:
+def test_spectrogram_operators_of_torch_are_costed(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     sound, window = torch.randn(16000), torch.hann_window(512)
 

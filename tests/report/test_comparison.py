@@ -17,7 +17,7 @@ def test_verdict_of_a_comparison_is_the_first_line() -> None:
     assert back.splitlines()[0].startswith("16.7% faster")
 
 
-def test_what_got_slower_comes_first_and_names_are_not_markup() -> None:
+def test_slowdowns_come_first_and_names_are_not_markup() -> None:
     before = real_diagnosis()
     evil = "[/red] [bold]x :smile: " + "a_name_too_long_for_any_table_" * 4
     rows = [msgspec.structs.replace(row, ns=row.ns + 1e6 * n) for n, row in enumerate(before.ops)]
