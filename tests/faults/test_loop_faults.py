@@ -158,6 +158,28 @@ def test_recurrence_without_a_cell_is_not_computed_at_once() -> None:
     assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
 
 
+def called_from_a_library(calls: int) -> StepModel:
+    """A line that calls a library `calls` times, which runs 16 products altogether."""
+    scene, source, called = Scene(end=2000), [0], [2]
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): main")
+    each = 1600 // calls
+    for at in range(0, 1600, each):
+        scene.on_host(at, at + each - 5, HostKind.PYTHON, "lib/pipeline.py(5): run")
+        source, called = [*source, 0], [*called, 0]
+        for start in range(at, at + each, 100):
+            call = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
+            scene.on_host(start, start + 40, call=call)
+            source, called = [*source, 0], [*called, 0]
+    places = np.array(source, np.int32), np.array(called, np.int32)
+    return step_of(scene.timeline(), source, source=places[0], called=places[1])
+
+
+def test_a_loop_inside_one_call_of_a_library_is_no_loop_of_the_script() -> None:
+    assert finding(called_from_a_library(calls=1), "looped-calls") is None
+    assert finding(called_from_a_library(calls=2), "looped-calls") is None
+    assert sure(called_from_a_library(calls=16), "looped-calls").where == ["train.py:1"]
+
+
 def called_in_each_round(models: bool = False) -> StepModel:
     """A line that calls a function 16 times, which makes two calls at a line of its own."""
     scene, source, called = Scene(end=2000), [0], [2]

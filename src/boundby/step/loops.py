@@ -51,7 +51,8 @@ def _looping_lines(step: StepView) -> list[Loop]:
     it calls in each iteration. Operators of nested loops belong to the outer loop."""
     frames, host = step.memoised(user_frames), step.timeline.host
     layers, compiled = _layered(step, frames), step.within(*_COMPILED)
-    called, models = step.memoised(called_operators), _models(step)
+    called, models = step.memoised(_calls_of_the_script), _models(step)
+    lines = called_from(host)
     units: dict[_Place, dict[int, int]] = defaultdict(dict)
     for index, record in enumerate(step.op_records):
         if record.row < 0 or record.source < 0 or record.phase == Phase.OPTIMIZER:
@@ -60,7 +61,7 @@ def _looping_lines(step: StepView) -> list[Loop]:
             continue
         row = forward_row(step, record)
         units[_Place(record.source, int(frames[row]), 0)][index] = int(called[index])
-        for place, call in _callers(host, frames, int(frames[row]), int(models[row])):
+        for place, call in _callers(host, lines, frames, int(frames[row]), int(models[row])):
             if place.source >= 0 and place.source not in layers:
                 units[place][index] = call
     found: list[Loop] = []
@@ -75,13 +76,12 @@ def _looping_lines(step: StepView) -> list[Loop]:
 
 
 def _callers(
-    host: HostEvents, frames: Ints, frame: int, model: int
+    host: HostEvents, lines: Ints, frames: Ints, frame: int, model: int
 ) -> Iterator[tuple[_Place, int]]:
     """The lines that led to a call of a function, innermost first, each with the call that it made.
 
     Lines outside of a whole model are left out: calling a model many times is training.
     """
-    called = called_from(host)
     for outward in range(1, _MOST_CALLS + 1):
         if frame < 0:
             return
@@ -89,7 +89,7 @@ def _callers(
         around = int(frames[parent]) if parent >= 0 else -1
         if model >= 0 and around < model:
             return
-        yield _Place(int(called[frame]), around, outward), frame
+        yield _Place(int(lines[frame]), around, outward), frame
         frame = around
 
 
@@ -167,6 +167,21 @@ def in_rollouts(step: StepView) -> Mask:
             round_ns = (loop.spans[1] - loop.spans[0]) // loop.rounds
             found |= (starts >= loop.spans[0] - round_ns) & (starts < loop.spans[1] + round_ns)
     return found
+
+
+def _calls_of_the_script(step: StepView) -> Ints:
+    """For each operator the call that the script's own line made.
+
+    What a function of a library does in one such call, its loops included, is one call. Without
+    such a function, it is the operator.
+    """
+    frames, host = step.memoised(user_frames), step.timeline.host
+    outermost = np.arange(len(host))
+    for row, parent in enumerate(host.parent.tolist()):
+        if parent >= 0 and frames[row] not in (-1, row, parent):
+            outermost[row] = outermost[parent]
+    operators = step.memoised(called_operators)
+    return np.where(frames[operators] >= 0, outermost[operators], operators)
 
 
 def _models(step: StepView) -> Ints:
