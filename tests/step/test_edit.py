@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from boundby.analysis.account import attribute_step
 from boundby.model import HostKind
+from boundby.step.build import build_step_model
 from boundby.step.cpu import CpuStep
 from boundby.step.device import DeviceStep
 from boundby.step.edit import Edit, HostTime
+from boundby.step.simulator import build_launch_sequence
 from tests.faults.step_models import step_model_of
+from tests.machines import round_machine
 from tests.step.test_replay import GELU, scene_of
 from tests.timelines import US, Scene
 
@@ -80,3 +84,24 @@ def test_a_cpu_step_has_no_launches_and_no_actions() -> None:
     assert not len(step.launches.host_ns)
     assert not len(step.actions_of(range(10)))
     assert step.evaluate(Edit.drop_waits([0])) == step.base_ns
+
+
+def test_host_edits_of_an_estimated_step_do_not_make_its_kernels_overlap() -> None:
+    """Two kernels on two streams, with a sync between them: the device is idle for 20 us."""
+    scene = Scene(end=120)
+    first = scene.on_host(0, 5, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_host(5, 60, HostKind.SYNC, "cudaStreamSynchronize")
+    second = scene.on_host(60, 65, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 60, launch=first, stream=7)
+    scene.on_device(70, 120, launch=second, stream=8)
+    timeline, machine = scene.timeline(), round_machine()
+    wall = float(timeline.wall_ns)
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
+    launches = build_launch_sequence(timeline)
+    step = build_step_model(
+        timeline, machine, attribution, wall_ns=wall, phases={}, launches=launches
+    )
+    dropped = Edit.drop_waits(np.flatnonzero(launches.wait))
+    assert step.saving(dropped) == pytest.approx(20 * US)
+    shorter = Edit.set_time({0: step.op_records[0].ns / 2})
+    assert step.saving(dropped + shorter) > 25 * US

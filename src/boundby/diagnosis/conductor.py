@@ -190,7 +190,7 @@ def _analyse_profile(
     verdict = found.verdict
     if unprofiled is not None:
         ends = [find_verdict(model).verdict for model in models.for_advice[1:]]
-        verdict = verdict_over_range(verdict, *ends)
+        verdict = verdict_over_range(verdict, *ends) if ends else verdict
     if found_doubts:
         why = f"{verdict.why} But {found_doubts[0].text}."
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)

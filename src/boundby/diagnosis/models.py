@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from boundby.analysis.account import Attribution
 from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured
 from boundby.diagnosis.profiled import UnprofiledStep
@@ -149,13 +151,15 @@ def _estimated(
 ) -> StepModels:
     """The step without the profiler: as estimated, and at both ends of the range."""
     wall, host = unprofiled.wall_ns, unprofiled.host
+    ends = [(wall.expected, host.expected), (wall.low, host.low), (wall.high, host.high)]
+    # Without a range, such as for a trace without host events, one simulation is enough.
+    if all(_is_same_host(launches, host.expected) for _, launches in ends):
+        ends = ends[:1]
     models = [
-        _model(observation, step, timeline, machine, attribution, wall_ns, _replaced_by(launches))
-        for wall_ns, launches in (
-            (wall.expected, host.expected),
-            (wall.low, host.low),
-            (wall.high, host.high),
+        _model(
+            observation, step, timeline, machine, attribution, wall_ns, _unchanged, launches=known
         )
+        for wall_ns, known in ends
     ]
     return StepModels(observed=models[0], for_advice=models)
 
@@ -168,6 +172,8 @@ def _model(
     attribution: Attribution,
     wall_ns: float | None,
     host: Callable[[LaunchSequence], LaunchSequence],
+    *,
+    launches: LaunchSequence | None = None,
 ) -> StepModel:
     return build_step_model(
         timeline,
@@ -176,13 +182,14 @@ def _model(
         wall_ns=wall_ns,
         phases=step.phases,
         host=host,
+        launches=launches,
         samples=step.kind.samples,
         observation=observation,
     )
 
 
-def _replaced_by(launches: LaunchSequence) -> Callable[[LaunchSequence], LaunchSequence]:
-    return lambda _: launches
+def _is_same_host(one: LaunchSequence, other: LaunchSequence) -> bool:
+    return one.after_ns == other.after_ns and np.array_equal(one.host_ns, other.host_ns)
 
 
 def _unchanged(launches: LaunchSequence) -> LaunchSequence:

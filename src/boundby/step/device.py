@@ -36,14 +36,18 @@ class DeviceStep(StepModel):
         wall_ns: float | None,
         phases: Mapping[str, float],
         host: Callable[[LaunchSequence], LaunchSequence] = lambda launches: launches,
+        launches: LaunchSequence | None = None,
         **known: Any,
     ) -> None:
-        """`host` scales host times to those without a profiler, if `phases` does not. `wall_ns`
-        None: the clean step's time is unknown, and the simulated time is used instead."""
-        gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
-        launches = build_launch_sequence(timeline, gap_ns=gap_ns)
-        if phases:
-            launches = with_clean_phases(launches, dict(phases))
+        """`host` scales host times to those without a profiler, if `phases` does not. `launches`:
+        those of an estimated step, of which nothing but the profile and `wall_ns` is known.
+        `wall_ns` None: the clean step's time is unknown, and the simulated time is used instead."""
+        is_estimated = launches is not None
+        if launches is None:
+            gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
+            launches = build_launch_sequence(timeline, gap_ns=gap_ns)
+            if phases:
+                launches = with_clean_phases(launches, dict(phases))
         super().__init__(
             timeline,
             machine,
@@ -54,6 +58,11 @@ class DeviceStep(StepModel):
             **known,
         )
         self._saved_ns = 0.0
+        self.base_ns = 0.0
+        # The device's busy time of an estimated step, and of what it is a share.
+        exposed = (record.exposed_ns for record in self.op_records if is_estimated)
+        self._busy_ns = float(sum(exposed))
+        self._whole_ns = max(self.wall_ns, self._busy_ns, 1.0)
         self.base_ns = self.evaluate(Edit())
         if wall_ns is None:
             self.wall_ns = self.base_ns
@@ -75,7 +84,19 @@ class DeviceStep(StepModel):
         edited, saved = self._edited(edit), self._saved_ns + edit.saved_ns
         # Each stream executes its kernels one after the other, in any edit.
         busy = np.bincount(edited.stream, edited.device_ns).max(initial=1.0) if saved else 1.0
-        return float(max(busy, replay(edited) - saved))
+        return float(max(busy, self._least_ns(edit), replay(edited) - saved))
+
+    def _least_ns(self, edit: Edit) -> float:
+        """Kernels that did not overlap before an edit do not overlap after it: the device is busy
+        for the same share of the step, except for the time that the edit takes from operators. Of a
+        step that was measured without a profiler, the simulation alone decides."""
+        if not self._busy_ns or (edit.gap_ns is not None and edit.gap_ns < 0):
+            return 0.0
+        return self.base_ns * (self._busy_ns - self._removed_ns(edit)) / self._whole_ns
+
+    def _removed_ns(self, edit: Edit) -> float:
+        edited = ((self.op_records[index], ns) for index, ns in edit.op_ns.items())
+        return sum(one.exposed_ns * (1 - ns / one.ns) for one, ns in edited if one.ns)
 
     def stall_sensitivity(self, ns: float) -> float:
         launches = self.launches
@@ -89,6 +110,7 @@ class DeviceStep(StepModel):
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
         edited.launches = self._edited(edit)
         edited._saved_ns += edit.saved_ns
+        edited._busy_ns -= self._removed_ns(edit)
 
     def _edited(self, edit: Edit) -> LaunchSequence:
         """The launch sequence with the edit made; operator times are not edited yet."""
