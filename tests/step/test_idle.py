@@ -56,6 +56,15 @@ def test_idle_time_before_queued_work_is_launch_latency() -> None:
     )
 
 
+def test_without_host_events_nothing_is_blamed_on_the_host() -> None:
+    scene = Scene(end=100)
+    scene.on_device(10, 40)
+    scene.on_device(60, 100)
+    assert labels(scene) == pytest.approx(
+        {"python": 0, "launch": 0, "sync": 0, "data": 0, "unseen": 30}
+    )
+
+
 def test_queued_work_that_does_not_start_waits_for_something_unseen() -> None:
     scene = Scene(end=200)
     first = scene.on_host(0, 1, HostKind.LAUNCH, "cudaLaunchKernel")

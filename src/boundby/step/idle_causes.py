@@ -47,8 +47,7 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
 
     `data`: inside a loader's next. `sync`: from a sync until the start of the kernel that it
     delayed, for at most the sync's duration, by which the host could have run ahead. `unseen`: work
-    that was queued long before has not started; the device waits for something that the trace does
-    not show. `launch`: in the runtime's launch calls, and until work that was just queued starts.
+    that was queued long before has not started, or nothing of the host is known. `launch`: in the runtime's launch calls, and until work that was just queued starts.
     `python`: the rest: interpreter, framework, dispatch.
     """
     gaps_from = np.concatenate([[timeline.start_ns], ends])
@@ -188,6 +187,8 @@ def _split(
     in_launch = launch.between(gaps_from, before) + np.where(synced, 0.0, issuing)
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > LONGEST_LATENCY_NS.value)
+    if not rows.any():
+        waiting, held_back = np.zeros_like(waiting), np.ones_like(held_back)
     rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
     return {
         "data": np.where(waiting, in_data, 0.0),
