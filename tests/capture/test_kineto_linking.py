@@ -61,6 +61,17 @@ def test_parent_is_the_innermost_enclosing_event(tmp_path: Path) -> None:
     ]
 
 
+def test_without_correlations_launches_have_the_external_id_of_their_work(tmp_path: Path) -> None:
+    events = step_events()
+    for one in events:
+        if (number := one["args"].pop("correlation", None)) is not None:
+            one["args"]["External id"] = number
+    timeline = timeline_of(tmp_path, events)
+    names = [timeline.names[timeline.host.name[row]] for row in timeline.device.launch]
+    assert names and set(names) == {"cudaLaunchKernel"}
+    assert (timeline.device.op >= 0).all()
+
+
 def test_rows_are_sorted_and_parents_come_first(tmp_path: Path) -> None:
     timeline = kineto.read(DATA / "bert_base_b1_overhead.json.gz").timeline()
     host = timeline.host

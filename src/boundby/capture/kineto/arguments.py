@@ -40,7 +40,7 @@ _DTYPES = {
 _FLOAT8 = "c10::Float8_"
 _TENSOR_LIST = "TensorList"
 
-# Collectives print torch's scalar type names instead.
+# Collectives, and files that other tools write, have torch's scalar type names instead.
 MESSAGE_TYPES = {
     "Double": "float64",
     "Float": "float32",
@@ -74,7 +74,9 @@ def dtype(type_name: object) -> str | None:
     """The model's name of a C++ element type; None if it has none."""
     if not isinstance(type_name, str):
         return None
-    return "float8" if type_name.startswith(_FLOAT8) else _DTYPES.get(type_name)
+    if type_name.startswith(_FLOAT8):
+        return "float8"
+    return _DTYPES.get(type_name) or MESSAGE_TYPES.get(type_name)
 
 
 def _array(text: bytes) -> list[Any]:

@@ -112,6 +112,7 @@ class ColumnBuilder:
         )
         host, marks = _without_marks(host, names)
         host, threads = self._unified_threads(host)
+        host, device = _numbered_alike(host, device)
         return Columns(
             host=host,
             device=device,
@@ -236,6 +237,16 @@ class ColumnBuilder:
                 ),
             )
         )
+
+
+def _numbered_alike(host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
+    """Files that some tools rewrote have no correlation ids: launches and device work then share
+    their external ids."""
+    if (device.correlation > 0).any() or not (device.external > 0).any():
+        return host, device
+    calls = np.isin(host.kind, [HostKind.RUNTIME, HostKind.LAUNCH, HostKind.SYNC])
+    numbers = np.where(calls, host.external, host.correlation)
+    return replace(host, correlation=numbers), replace(device, correlation=device.external)
 
 
 def _without_marks(host: HostRows, names: list[str]) -> tuple[HostRows, MarkRows]:
