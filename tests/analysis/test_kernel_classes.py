@@ -17,6 +17,7 @@ from boundby.capture import kineto
 from boundby.hardware.datasheet_machine import from_datasheet
 from boundby.model import UNKNOWN_PRECISION
 from boundby.step.device_ops import device_work
+from boundby.step.op_record import OpRecord
 from tests.capture.kineto_events import event, kernel, launch, step_events, text, write
 
 
@@ -49,3 +50,14 @@ def test_device_time_is_divided_by_kernel_class_and_costed_share(tmp_path: Path)
     assert classified_share(rows.values()) == pytest.approx(105 / 110)
     assert not products_are_costed(rows.values())  # the attention's cost is unknown
     assert by_class(records).startswith("matrix product 45%, elementwise 27%")
+
+
+def test_operators_without_shapes_have_the_class_of_their_names() -> None:
+    names = ("aten::mm", "aten::mkldnn_convolution", "aten::threshold")
+    records = [
+        OpRecord(
+            name=name, op_class="unknown", bound="unknown", ns=100.0, exposed_ns=100.0, kernels=0
+        )
+        for name in names
+    ]
+    assert by_class(records) == "matrix product 33%, convolution 33%, elementwise 33%"

@@ -11,6 +11,7 @@ from boundby.model import DeviceKind, Ints, Timeline
 from boundby.model.assumptions.verdict import COSTED
 from boundby.model.kernel_names import KernelClass, kernel_name
 from boundby.model.rows import ClassName, KernelClassRow
+from boundby.ops.registry import op_class
 from boundby.step.op_record import OpRecord
 
 # The operator's class, if the kernel's name gives none but its operator is known.
@@ -56,7 +57,7 @@ def kernel_class_rows(
     if not len(device):
         return []
     costed = np.array([record.cost is not None for record in op_records])
-    by_operator = [_OF_OPERATOR.get(record.op_class) for record in op_records]
+    by_operator = [_of_operator(record) for record in op_records]
     keys = np.stack([device.name.astype(np.int64), device.kind.astype(np.int64), member])
     unique, which = np.unique(keys, axis=1, return_inverse=True)
     ns = np.bincount(which.ravel(), weights=device.duration_ns)
@@ -79,6 +80,12 @@ def kernel_class_rows(
             dtypes=dtypes,
         )
     return sorted(rows.values(), key=lambda row: -row.ns)
+
+
+def _of_operator(record: OpRecord) -> KernelClass | None:
+    """The class that the operator's name tells, also where too little was recorded for its cost."""
+    named = kernel_name(record.name).kernel_class
+    return named or _OF_OPERATOR.get(op_class(record.name) or record.op_class)
 
 
 def _class_of_event(kind: DeviceKind, name: str) -> tuple[KernelClass | None, str | None]:
@@ -116,8 +123,7 @@ def by_class(op_records: Sequence[OpRecord]) -> str:
     """The classes of kernels by device time: "matrix product 62%, copy 17%"."""
     ns: dict[str, float] = defaultdict(float)
     for record in op_records:
-        name = record.kernel_class or _OF_OPERATOR.get(record.op_class)
-        ns[name or "unknown"] += record.ns
+        ns[record.kernel_class or _of_operator(record) or "unknown"] += record.ns
     total = sum(ns.values())
     ranked = sorted(ns.items(), key=lambda item: -item[1])
     shown = [item for item in ranked[:_SHOWN] if item[1] >= _WORTH_SHOWING * total]

@@ -66,7 +66,10 @@ def _bounded(row: LineRow) -> str:
     group = max(row.groups, key=lambda name: row.groups[name], default="unknown")
     share = row.groups.get(group, 0.0) / row.ns if row.ns else 0.0
     if group == "unknown":
-        return "What bounds it is unknown: its operators have no cost formula."
+        return (
+            "What bounds it is unknown: the cost of its operators, or what the device can do, is "
+            "unknown."
+        )
     words = f"{units.share(share)} of its time is {group}"
     parts = {name: ns for name, ns in row.parts.items() if name in OVERHEAD_PARTS}
     if group == "overhead" and parts:

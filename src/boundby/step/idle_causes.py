@@ -47,7 +47,8 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
 
     `data`: inside a loader's next. `sync`: from a sync until the start of the kernel that it
     delayed, for at most the sync's duration, by which the host could have run ahead. `unseen`: work
-    that was queued long before has not started, or nothing of the host is known. `launch`: in the runtime's launch calls, and until work that was just queued starts.
+    that was queued long before has not started, or nothing of the host is known. `launch`: in the
+    runtime's launch calls, and until work that was just queued starts.
     `python`: the rest: interpreter, framework, dispatch.
     """
     gaps_from = np.concatenate([[timeline.start_ns], ends])
