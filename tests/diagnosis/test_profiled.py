@@ -8,6 +8,8 @@ import pytest
 
 import boundby
 from boundby.capture import kineto
+from boundby.capture.kineto.source import observe_trace
+from boundby.diagnosis import diagnose
 from boundby.diagnosis.profiled import estimate_unprofiled, verdict_over_range
 from boundby.model import Machine, Timeline
 from boundby.model.account import GroupName, Verdict
@@ -122,3 +124,16 @@ def test_truncated_file_is_stated_in_verdict(tmp_path: Path) -> None:
     diagnosis = boundby.load(write(tmp_path, whole[: len(whole) * 2 // 3]))
     assert diagnosis.verdict.uncertain
     assert diagnosis.verdict.why.startswith("The file is cut short")
+
+
+def test_overhead_of_a_trace_without_repeated_steps_may_be_start_up(tmp_path: Path) -> None:
+    marked = [mark(0, 0, 10_000), *_launching(3)]
+    whole = [op("aten::randn", 0, 9_000), *_launching(3, start=9_000)]
+    found, doubted = (
+        diagnose(observe_trace(kineto.read(write(tmp_path, text(events)))))
+        for events in (marked, whole)
+    )
+    assert found.verdict.bound_by == doubted.verdict.bound_by == "overhead"
+    assert "no-repeated-step" in [note.code for note in doubted.notes]
+    assert doubted.verdict.uncertain and "first step" in doubted.verdict.why
+    assert "first step" not in found.verdict.why

@@ -73,8 +73,8 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
         why = (
             f"{largest.capitalize()} is the largest part of the step ({groups[largest].share:.0%})."
-            f" The simulated step is {abs(off):.0%} {'longer' if off > 0 else 'shorter'} than the"
-            " measured one, so the speed-up without it is unknown."
+            f" The simulated step {_compared(off)} the measured one, so the speed-up without it is"
+            " unknown."
         )
         return Verdict(bound_by=largest, uncertain=True, if_free=_plain(gains), why=why)
     others = ", ".join(f"{_zero(group, account)} {_times(gains[group])}" for group in ranked[1:])
@@ -89,6 +89,13 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
         more = "longer" if off > 0 else "shorter"
         why += f" Other steps, timed phase by phase, were {abs(off):.0%} {more}."
     return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=why)
+
+
+def _compared(off: float) -> str:
+    """ "is 20% shorter than", "takes 3.0x as long as": a relative difference in words."""
+    if off >= 1:
+        return f"takes {_times(1 + off)} as long as"
+    return f"is {abs(off):.0%} {'longer' if off > 0 else 'shorter'} than"
 
 
 def _zero(group: GroupName, account: Account) -> str:

@@ -46,7 +46,11 @@ def doubts(
     found = [note for note in timeline.notes if note.code == "launches-not-recorded"]
     host_counters = observation.host
     if host_counters is None:
-        return [*found, *_above_roofline(attribution, machine)]
+        return [
+            *found,
+            *_above_roofline(attribution, machine),
+            *_start_up(observation, attribution),
+        ]
     cpu_wait = host_counters.cpu_wait_share
     clean_ns, own_ns = wall_ns, float(timeline.wall_ns)
     if not len(timeline.device):
@@ -100,6 +104,19 @@ def _above_roofline(attribution: Attribution, machine: Machine) -> list[Note]:
         "trace names another device than it was recorded on, or its shapes or durations are wrong"
     )
     return [Note(code="above-roofline", text=text)]
+
+
+def _start_up(observation: Observation, attribution: Attribution) -> list[Note]:
+    """A note where most of a step that is the whole of a trace is overhead: it may be that of a
+    first step, in which libraries are loaded and memory is allocated."""
+    whole = any(note.code == "no-repeated-step" for note in observation.notes)
+    if not whole or attribution.account.overhead.share < 0.5:
+        return []
+    text = (
+        "the trace has no repeated step, and its overhead may be that of a first step, which loads "
+        "libraries and allocates memory: profile later steps, and call prof.step() after each"
+    )
+    return [Note(code="may-be-start-up", text=text)]
 
 
 def _uneven(samples: Sequence[float]) -> list[Note]:

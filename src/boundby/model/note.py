@@ -33,6 +33,8 @@ Code = Literal[
     "damaged-events",
     "partial-read",
     "steps-inferred",
+    "no-repeated-step",
+    "may-be-start-up",
     "other-steps",
     "cpu-trace",
     "device-not-recorded",

@@ -261,7 +261,9 @@ def _notes(columns: Columns, stream: _Read, how: StepsFrom, steps: int) -> list[
         )
         found.append(Note(code="damaged-events", text=text))
     if how in _INFERRED:
-        found.append(Note(code="steps-inferred", text=_INFERRED[how].format(steps=steps)))
+        text = _INFERRED[how].format(steps=steps)
+        whole = how == "whole window"
+        found.append(Note(code="no-repeated-step" if whole else "steps-inferred", text=text))
     if len(columns.device.start) and not len(columns.host.start):
         text = "no host events: why the device idles is unknown"
         found.append(Note(code="no-host-events", text=text))

@@ -257,7 +257,7 @@ def _notes(
         notes.append(Note(code="steps-inferred", text=text))
     elif how == "whole window":
         text = "no step markers and no program that repeats: the whole window is one step"
-        notes.append(Note(code="steps-inferred", text=text))
+        notes.append(Note(code="no-repeated-step", text=text))
     if len(devices) > 1:
         text = f"{len(devices)} devices in one file: number {plane.number}, the busiest, is shown"
         notes.append(Note(code="several-devices", text=text))
