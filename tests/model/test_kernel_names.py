@@ -8,6 +8,7 @@ from boundby.model.kernel_names import kernel_name
 
 NAMES = {
     "matrix product": [
+        "void epilogue::impl::globalKernel<float, float, float, true, true>(int, int, long)",
         # cuBLAS, cuBLASLt
         "nvjet_sm90_tst_128x64_64x8_4x2_h_bz_bias_NNT",
         "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTN",
@@ -80,6 +81,7 @@ NAMES = {
         "_attn_fwd",
         "triton_tem_fused_flex_attention_0",
         "flash_fwd_splitkv_mla_kernel",
+        "sage_fwd",
         "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
         "_ZN7ck_tile6kentryILi2ENS_13FmhaFwdKernelINS_",
         "_ZN5aiter27pa_bf16_pertokenFp8_gqa8_2tg_4wE",
@@ -129,6 +131,7 @@ NAMES = {
         "void at::native::lpnorm_cleanup<float, (at::native::NormType)1>(float const*)",
     ],
     "copy": [
+        "dma_request",
         "void at::native::vectorized_elementwise_kernel<8, at::native::half_copy_kernel_cuda(x)>",
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>>(x)",
         "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char>(x)",

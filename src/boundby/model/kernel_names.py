@@ -91,7 +91,7 @@ _TABLE = (
         r"flash(?!infer)|fmha|sdpa|unpack_cudnn|attention|attn|MLA(?![a-z])|mla_|_mla|_att_|PagedKV|RaggedKV"
         r"|(?:Batch|Single)(?:Prefill|Decode)|merge_?states?|MergeStates|^_?fwd_(?:grouped_)?kernel"
         r"|_fwd_(?:grouped_)?kernel(?:_stage\d)?$|fav[23]|selective_scan|ssd_|_chunk_(?:scan|state)"
-        r"|gated_delta|(?:\b|\d)pa_(?:fwd|decode|bf16|fp8|kernel)|splitkv|\bdpa\b|Fmha",
+        r"|sage_fwd|gated_delta|(?:\b|\d)pa_(?:fwd|decode|bf16|fp8|kernel)|splitkv|\bdpa\b|Fmha",
     ),
     _Row("norm", "reduction", r"lp_?norm|NormOps|NormTwoOps|NormOneOps|vector_norm|grad_?norm"),
     _Row(
@@ -138,7 +138,7 @@ _TABLE = (
         r"|tensorop(?!with)|(?:^|_|\d|b)mm(?:_|\b)|^Cijk_|PostGSU|gridwise|marlin|machete|awq|gptq|exllama"
         r"|wvSplit|LLMM|fused_?moe|fmoe|moe_?(?:stage|gemm|mlp|kernel)|MoeFlatmm|w\d+a\d+|a\d+w\d+"
         r"|sgmv|bgmv|lora_(?:shrink|expand)|linear_kernel|wmma|mfma|xetla|brgemm|inner_product|_fc_"
-        r"|kernel_mha|RNN_|persist\w*_(?:LSTM|GRU)|magma|ggml_mul|mul_mat|dgemm|cusolver|trsm|potrf",
+        r"|epilogue::impl|kernel_mha|RNN_|persist\w*_(?:LSTM|GRU)|magma|ggml_mul|mul_mat|dgemm|cusolver|trsm|potrf",
     ),
     _Row("dropout", "elementwise", r"dropout|masked_scale|DropOut"),
     _Row("concatenation", "copy", r"CatArray|concat"),
@@ -179,7 +179,7 @@ _TABLE = (
     _Row(
         "copy",
         "copy",
-        r"copy|Slice|Split|Concat|Pad|Tile|BroadcastTo|Expand|tril|triu|flip|roll|arange|Range|clone"
+        r"copy|\bdma_|Slice|Split|Concat|Pad|Tile|BroadcastTo|Expand|tril|triu|flip|roll|arange|Range|clone"
         r"|contiguous|padding|expandInput|memset",
     ),
     _Row("generated", "generated", r"^triton_"),
