@@ -60,3 +60,9 @@ def test_figures_are_dense() -> None:
     assert h200.figures["matmul.bfloat16"].value == pytest.approx(989e12, rel=0.01)
     assert h200.figures["matmul.float8"].value == pytest.approx(1979e12, rel=0.01)
     assert l4.figures["memory.dram"].value == pytest.approx(300e9)
+
+
+def test_a_name_of_many_chips_is_told_apart_by_the_memory() -> None:
+    mi250 = datasheet.find_chip("AMD Radeon Graphics", 68_702_699_520)
+    assert mi250 is not None and mi250.name.startswith("MI250")
+    assert datasheet.find_chip("AMD Radeon Graphics", 8 << 30) is None
