@@ -72,6 +72,28 @@ def test_without_correlations_launches_have_the_external_id_of_their_work(tmp_pa
     assert (timeline.device.op >= 0).all()
 
 
+def test_lists_of_tensors_have_the_dtype_of_their_kernel(tmp_path: Path) -> None:
+    lists = {"Input Dims": [[[8, 8], [8]], []], "Input type": ["TensorList", "Scalar"]}
+    name = "void at::native::multi_tensor_apply_kernel<BinaryOpScalarFunctor<c10::BFloat16, 1>>(x)"
+    timeline = timeline_of(
+        tmp_path,
+        [
+            mark(0, 0, 100),
+            op("aten::_foreach_mul_", 10, 40, **lists),
+            launch(1, 20),
+            kernel(1, 40, 20, name),
+            op("aten::_foreach_add_", 60, 20, **lists),
+            launch(2, 65),
+            kernel(2, 70, 20, "mystery"),
+        ],
+    )
+    found = {call.name: call.args[0] for call in timeline.calls}
+    known, unknown = found["aten::_foreach_mul_"], found["aten::_foreach_add_"]
+    assert isinstance(known, tuple) and isinstance(unknown, tuple)
+    assert [one.dtype for one in known if isinstance(one, Tensor)] == ["bfloat16"] * 2
+    assert [one.dtype for one in unknown if isinstance(one, Tensor)] == [""] * 2
+
+
 def test_rows_are_sorted_and_parents_come_first(tmp_path: Path) -> None:
     timeline = kineto.read(DATA / "bert_base_b1_overhead.json.gz").timeline()
     host = timeline.host

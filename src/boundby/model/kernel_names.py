@@ -207,7 +207,7 @@ _DTYPES = (
     (
         "float16",
         re.compile(
-            r"(?<!b)fp?16(?!b|\d)|\bhalf|_half|Float16|c10::Half|hgemm|_h(?:16816|884)gemm"
+            r"(?<!b)fp?16(?!b|\d)|\bhalf|_half|(?<!B)Float16|c10::Half|hgemm|_h(?:16816|884)gemm"
             r"|Cijk_\w+?_HH?S_B|nvjet_(?:sm\d+_)?h|(?<=[<,_ ])__half"
         ),
     ),
@@ -234,11 +234,12 @@ def kernel_name(name: str) -> KernelName:
     if row is None:
         return KernelName(dtype=_only(_dtypes(text)))
     products = row.kernel_class in _PRODUCTS
+    is_list = row.kernel_class == "optimizer"  # it also names the wider type that it computes in
     dtypes = _dtypes(text)
     return KernelName(
         kernel_class=row.kernel_class,
         kind=row.kind,
-        dtype=next(iter(dtypes), None) if products else _only(dtypes),
+        dtype=next(iter(dtypes), None) if products or is_list else _only(dtypes),
         tile=_tile(text) if products else None,
     )
 

@@ -70,6 +70,25 @@ def parse(key: CallKey) -> OpCall:
     return OpCall(name=clean(name), args=args)
 
 
+def lacks_dtype(call: OpCall) -> bool:
+    """Whether it has a list of tensors, whose dtype the profiler does not record."""
+    lists = (given for given in call.args if isinstance(given, tuple))
+    return any(isinstance(one, Tensor) and not one.dtype for given in lists for one in given)
+
+
+def with_list_dtype(call: OpCall, element: str) -> OpCall:
+    """The call with this dtype for the tensors of its lists."""
+
+    def known(given: Argument) -> Argument:
+        if isinstance(given, tuple):
+            return tuple(known(one) for one in given)
+        if isinstance(given, Tensor) and not given.dtype:
+            return msgspec.structs.replace(given, dtype=element)
+        return given
+
+    return msgspec.structs.replace(call, args=tuple(map(known, call.args)))
+
+
 def dtype(type_name: object) -> str | None:
     """The model's name of a C++ element type; None if it has none."""
     if not isinstance(type_name, str):

@@ -21,7 +21,8 @@ from boundby.capture.kineto.nesting import Rows, matching, nearest, order, paren
 from boundby.capture.kineto.origins import Origins, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
-from boundby.model import DeviceEvents, HostEvents, HostKind, Note, PhaseMarks, Timeline
+from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, PhaseMarks, Timeline
+from boundby.model.kernel_names import kernel_name
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
@@ -54,6 +55,9 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     replayed = np.flatnonzero(links.graph).astype(np.int32)
     seen = calls_of_replayed(columns, device, replayed)
     calls, keys = _compact([host.call, seen], range(len(columns.calls)))
+    parsed = [arguments.parse(columns.calls[number]) for number in keys]
+    kernels = [columns.names[n] for n in names]
+    _set_list_dtypes(parsed, np.append(calls[0], NONE)[links.op], used[1], kernels)
     return Timeline(
         start_ns=step.start_ns,
         end_ns=step.end_ns,
@@ -74,7 +78,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         names=[clean(columns.names[number]) for number in names],
         sources=origins.sources,
         modules=origins.modules,
-        calls=[arguments.parse(columns.calls[number]) for number in keys],
+        calls=parsed,
         phases=_phase_marks(columns, step),
         device_name=metadata.device_name,
         device_kind=metadata.kind if len(device.start) else "cpu",
@@ -168,6 +172,16 @@ def _link(
     is_graph = np.array([_GRAPH_LAUNCH in name for name in names] or [False])
     replayed = np.append(is_graph[host.name], False)[launch]
     return _Links(launch, op, device.graph | replayed)
+
+
+def _set_list_dtypes(calls: list[OpCall], call: Rows, name: Rows, names: list[str]) -> None:
+    """Give the tensors of lists, whose dtype the profiler leaves out, that of the kernel's name."""
+    lacking = np.array([*(arguments.lacks_dtype(one) for one in calls), False])
+    events = np.flatnonzero(lacking[call])
+    numbers, first = np.unique(call[events], return_index=True)
+    for number, event in zip(numbers.tolist(), events[first].tolist(), strict=True):
+        if dtype := kernel_name(names[name[event]]).dtype:
+            calls[number] = arguments.with_list_dtype(calls[number], dtype)
 
 
 def _compact(
