@@ -72,6 +72,14 @@ def test_without_correlations_launches_have_the_external_id_of_their_work(tmp_pa
     assert (timeline.device.op >= 0).all()
 
 
+def test_strides_of_another_rank_are_unknown(tmp_path: Path) -> None:
+    events = step_events()
+    addmm = next(one for one in events if one["name"] == "aten::addmm")
+    addmm["args"] = {**addmm["args"], "Input Strides": [[1], [16], [1, 16], [], []]}
+    call = next(c for c in timeline_of(tmp_path, events).calls if c.name == "aten::addmm")
+    assert [t.strides for t in call.args[:3] if isinstance(t, Tensor)] == [(1,), None, (1, 16)]
+
+
 def test_lists_of_tensors_have_the_dtype_of_their_kernel(tmp_path: Path) -> None:
     lists = {"Input Dims": [[[8, 8], [8]], []], "Input type": ["TensorList", "Scalar"]}
     name = "void at::native::multi_tensor_apply_kernel<BinaryOpScalarFunctor<c10::BFloat16, 1>>(x)"

@@ -115,7 +115,7 @@ def _argument(shape: Any, type_name: Any, strides: Any, value: Any) -> Argument:
         return _tensor_list(shape, strides)
     element = dtype(type_name)
     if element is not None and (extents := _extents(shape)) is not None:
-        return Tensor(shape=extents, dtype=element, strides=_extents(strides))
+        return Tensor(shape=extents, dtype=element, strides=_strides(strides, extents))
     return _value(value)
 
 
@@ -125,7 +125,7 @@ def _tensor_list(shapes: Any, strides: Any) -> Argument:
         return None
     lists = strides if isinstance(strides, list) else []
     return tuple(
-        Tensor(shape=extents, dtype="", strides=_extents(_at(lists, index)))
+        Tensor(shape=extents, dtype="", strides=_strides(_at(lists, index), extents))
         for index, shape in enumerate(shapes)
         if (extents := _extents(shape)) is not None
     )
@@ -135,6 +135,12 @@ def _extents(shape: Any) -> tuple[int, ...] | None:
     if isinstance(shape, list) and all(type(extent) is int for extent in shape):
         return tuple(shape)
     return None
+
+
+def _strides(strides: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """One stride per dimension; a damaged file may have another number."""
+    found = _extents(strides)
+    return found if found is not None and len(found) == len(shape) else None
 
 
 def _value(text: Any) -> Argument:
