@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,10 @@ def test_strides_of_another_rank_are_unknown(tmp_path: Path) -> None:
 
 
 def test_lists_of_tensors_have_the_dtype_of_their_kernel(tmp_path: Path) -> None:
-    lists = {"Input Dims": [[[8, 8], [8]], []], "Input type": ["TensorList", "Scalar"]}
+    lists: dict[str, Any] = {
+        "Input Dims": [[[8, 8], [8]], []],
+        "Input type": ["TensorList", "Scalar"],
+    }
     name = "void at::native::multi_tensor_apply_kernel<BinaryOpScalarFunctor<c10::BFloat16, 1>>(x)"
     timeline = timeline_of(
         tmp_path,

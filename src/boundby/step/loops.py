@@ -52,7 +52,7 @@ def _looping_lines(step: StepView) -> list[Loop]:
     frames, host = step.memoised(user_frames), step.timeline.host
     layers, compiled = _layered(step, frames), step.within(*_COMPILED)
     called, models = step.memoised(_calls_of_the_script), _models(step)
-    lines = called_from(host)
+    lines = called_from(host).astype(np.int64)
     units: dict[_Place, dict[int, int]] = defaultdict(dict)
     for index, record in enumerate(step.op_records):
         if record.row < 0 or record.source < 0 or record.phase == Phase.OPTIMIZER:
