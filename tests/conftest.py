@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 # How long an example takes says nothing on a machine that others use too.
 settings.register_profile("boundby", deadline=None)
 settings.load_profile("boundby")
+
+# A shell without job control starts commands in its background with interrupts ignored, and every
+# process that a test starts and interrupts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _cuda_is_available() -> bool:

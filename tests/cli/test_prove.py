@@ -73,14 +73,14 @@ def test_interrupts_keep_what_is_known(tmp_path: Path) -> None:
         )
         try:
             # Something is measured once a line about rounds is written.
-            until = time.monotonic() + 240
+            until = time.monotonic() + HANG_S
             while b" round" not in (tmp_path / "report").read_bytes():
                 assert process.poll() is None and time.monotonic() < until
                 time.sleep(0.2)
             for _ in range(3):
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.05)
-            assert process.wait(timeout=60) == 130
+            assert process.wait(timeout=HANG_S) == 130
         finally:
             process.kill()
     found = json.loads((tmp_path / "proof.json").read_text())

@@ -98,7 +98,7 @@ def test_an_interrupt_leaves_no_file_behind(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_S
     while not psutil.Process(process.pid).children():
         assert time.monotonic() < deadline
         time.sleep(0.1)
