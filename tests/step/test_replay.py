@@ -400,3 +400,10 @@ def test_nested_loaders_are_waited_for_once() -> None:
     launch = scene.on_host(70, 75, HostKind.LAUNCH, "launch")
     scene.on_device(80, 90, launch=launch)
     assert build_launch_sequence(scene.timeline()).data_ns.sum() == pytest.approx(60 * US)
+
+
+def test_stream_that_falls_behind_decides_the_period_before_it_ends_last() -> None:
+    # In each iteration the host takes 10, one stream 4 + 7, and the other's work ends last at first.
+    launches = loop([1, 5, 1], [4, 9, 7], streams=[0, 1, 0])
+    launches = replace(launches, depends=np.array([-1, -1, 0]), after_ns=3.0 * US)
+    assert replay(launches) == pytest.approx(11 * US)

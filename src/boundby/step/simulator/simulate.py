@@ -16,8 +16,8 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_
 from boundby.step.simulator.segments import Segments
 from boundby.step.simulator.waits import EVERYTHING
 
-# The device reaches a steady state in its second iteration: the third minus the second is the
-# period.
+# The device reaches a steady state in its second iteration: the period is the third's ends minus the
+# second's.
 _TURNS = 3
 
 
@@ -32,11 +32,12 @@ def replay(launches: LaunchSequence) -> float:
     latency = launches.latency_ns
     if launches.gap_ns <= latency and max(free, default=0.0) + launches.gap_ns <= clock + latency:
         return clock
-    ends = []
+    states = []
     for _ in range(_TURNS - 1):
         clock = turn(free, clock)
-        ends.append(max(clock, *free) if free else clock)
-    return float(ends[-1] - ends[-2])
+        states.append((clock, *free))
+    # Of the host and of each stream: one that falls behind may still end before another.
+    return float(max(later - earlier for earlier, later in zip(*states, strict=True)))
 
 
 def simulated_timeline(timeline: Timeline, launches: LaunchSequence) -> Timeline:
