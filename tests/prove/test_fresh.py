@@ -151,3 +151,16 @@ def test_live_results_name_their_start_fixes() -> None:
     assert combined.speedup.median == pytest.approx(2 * math.exp(0.2))
     # The last steps measured are those with everything applied.
     assert combined.after_ns == [41.0] * 4
+
+
+def test_faster_fix_whose_results_were_not_compared_in_time_is_undecided() -> None:
+    casts = candidate("casts")
+    faster = Comparison(variant=(casts.key,), against=BASELINE, log_ratios=[0.3, 0.3, 0.3])
+    (proof,) = proofs_of(Evidence(comparisons=[faster], out_of_time=True), [casts])
+    assert proof.outcome is Outcome.INCONCLUSIVE
+    assert "before its results were compared" in proof.why
+
+
+def test_final_check_that_the_budget_ended_is_skipped() -> None:
+    turns = AlternatingRuns(problem="the budget ended while it ran", late=True)
+    assert final_proof(turns).outcome is Outcome.SKIPPED

@@ -403,7 +403,7 @@ def test_nested_loaders_are_waited_for_once() -> None:
 
 
 def test_stream_that_falls_behind_decides_the_period_before_it_ends_last() -> None:
-    # In each iteration the host takes 10, one stream 4 + 7, and the other's work ends last at first.
+    # Per iteration the host takes 10, one stream 4 + 7; the other's work ends last at first.
     launches = loop([1, 5, 1], [4, 9, 7], streams=[0, 1, 0])
     launches = replace(launches, depends=np.array([-1, -1, 0]), after_ns=3.0 * US)
     assert replay(launches) == pytest.approx(11 * US)

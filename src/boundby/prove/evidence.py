@@ -52,14 +52,14 @@ class Comparison(msgspec.Struct, kw_only=True):
     @property
     def middle(self) -> float:
         """The measured ratio so far; 1 before the first round."""
-        return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
+        return math.exp(statistics.median(self.log_ratios)) if self.log_ratios else 1.0
 
     @property
     def saved_ns(self) -> float:
         """What a step takes less, as far as it is known."""
         if not self.log_ratios:
             return 0.0
-        return statistics.fmean(self.before_ns) - statistics.fmean(self.after_ns)
+        return statistics.median(self.before_ns) - statistics.median(self.after_ns)
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):

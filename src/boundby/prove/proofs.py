@@ -21,6 +21,9 @@ from boundby.prove.fresh import AlternatingRuns
 from boundby.prove.sites import ChosenFix
 
 BUDGET_ENDED = "the budget ended before it was tried"
+_UNCHECKED = (
+    "faster, but measuring ended before its results were compared; a larger budget allows it"
+)
 INTERRUPTED = "interrupted before it was tried"
 _MORE_TIME = "a larger budget may decide"
 
@@ -157,6 +160,8 @@ def _outcome(
     if found is None:
         return Outcome.SKIPPED, evidence.ended or BUDGET_ENDED, None
     speedup = found.speedup
+    if found.decision == "faster" and found.variant not in evidence.checked:
+        return Outcome.INCONCLUSIVE, _UNCHECKED, None
     if found.decision == "faster":
         why = "faster alone, but not together with the fixes already kept"
         if replaced_by is not None:
@@ -244,7 +249,8 @@ def _final_proof(
     known = {one.key: one for one in candidates}
     speedup = final.speedup
     if speedup is None:
-        outcome = Outcome.FAILED if final.problem else Outcome.SKIPPED
+        failed = final.problem is not None and not final.late
+        outcome = Outcome.FAILED if failed else Outcome.SKIPPED
         why = final.problem or "no time was left for two processes of the script"
     elif speedup.high < 1:
         outcome, why = Outcome.NO_GAIN, "as a whole process it is slower"
@@ -319,7 +325,8 @@ def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | 
         )
     speedup = turns.speedup
     if turns.problem is not None:
-        outcome, why = Outcome.FAILED, turns.problem
+        outcome = Outcome.SKIPPED if turns.late else Outcome.FAILED
+        why = turns.problem
     elif one.key in processes.chosen_starts:
         outcome, why = Outcome.KEPT, "it changes no arithmetic"
     elif speedup is not None and speedup.high < 1:

@@ -16,8 +16,8 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_
 from boundby.step.simulator.segments import Segments
 from boundby.step.simulator.waits import EVERYTHING
 
-# The device reaches a steady state in its second iteration: the period is the third's ends minus the
-# second's.
+# The device reaches a steady state in its second iteration: the period is the third's ends minus
+# the second's.
 _TURNS = 3
 
 
