@@ -90,10 +90,11 @@ class HostCounterSampler:
     def begin(self) -> None:
         self._data_ns, self._waited = [], 0
         self._collector_ns, self._compiler_ns, self._places = [], [], {}
-        self._step_pages, self._pages = [], faults()
-        self._pages_read_at, self._steps_since = self._clock(), 0
         self._main = threading.get_native_id()
         self._before, self._after = self._read(), None
+        # From there on, so that the steps' pages add up to no more than the window's.
+        self._step_pages, self._pages = [], self._before.faults
+        self._pages_read_at, self._steps_since = self._clock(), 0
         self._collected, self._compiled = 0, compiled_ns()
         if self._collect not in gc.callbacks:
             gc.callbacks.append(self._collect)
