@@ -96,7 +96,7 @@ function measured({ step }: Diagnosis): string {
   return step.samples_ns.length ? counted(step.samples_ns.length, `${step.wall_source} step`) : "as given";
 }
 
-const PARTS: Record<string, string> = { import: "imports", setup: "set-up", train: "training", eval: "evaluation", rollout: "rollouts", checkpoint: "checkpoints", data_start: "starting data workers" };
+const PARTS: Record<string, string> = { import: "imports", compile: "compilation", setup: "set-up", train: "training", eval: "evaluation", rollout: "rollouts", checkpoint: "checkpoints", data_start: "starting data workers" };
 
 /** The script's whole life in one line. */
 function runLine(diagnosis: Diagnosis): HTMLElement | null {

@@ -74,6 +74,7 @@ def unit_words(unit: StepUnit | None) -> str:
 
 _PART_WORDS = {
     "import": "imports",
+    "compile": "compilation",
     "setup": "set-up",
     "train": "training",
     "eval": "evaluation",
