@@ -447,3 +447,8 @@ def test_installed_commands_that_start_the_script_are_not_the_users(
         ]
     finally:
         names._is_launcher.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a" * 300, "a" * 300 + ".py", f"/{'a' * 5000}.py"])
+def test_names_that_no_file_can_have_are_the_users(name: str) -> None:
+    assert frame_of(f"{name}(3): step").origin is Origin.USER

@@ -27,10 +27,9 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
+from boundby.model.assumptions.jax_savings import RESHARDING_LEFT
 from boundby.step.model import Edit, StepView
 
-# The share of their time that remains: another layout may need collectives of its own.
-_LEFT = (0.8, 0.2, 0.0)
 _MOST_LINES = 3
 
 
@@ -44,7 +43,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     low, expected, high = (
         Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in _LEFT
+        for left in (RESHARDING_LEFT.high, RESHARDING_LEFT.value, RESHARDING_LEFT.low)
     )
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(

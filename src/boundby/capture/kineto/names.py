@@ -157,12 +157,21 @@ def origin_of(path: str) -> Origin:
     return Origin.LIBRARY if _is_installed(path, tuple(sys.path)) else Origin.USER
 
 
+def _exists(file: Path) -> bool:
+    """Whether there is such a file; not if a name in a trace cannot be a file's, as a very long
+    one."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
+
+
 @functools.cache
 def _is_launcher(path: str) -> bool:
     """Whether a path, perhaps shortened by the profiler, is that of an installed command, as
     `boundby`, `torchrun`, `accelerate`."""
     scripts = Path(sysconfig.get_path("scripts"))
-    return not path.endswith(".py") and (scripts / path).is_file()
+    return not path.endswith(".py") and _exists(scripts / path)
 
 
 @functools.cache
@@ -172,15 +181,16 @@ def _is_in(script_folder: str, path: str) -> bool:
     Programs have their own `profile.py` or a folder `datasets`. Python looks into the script's
     folder first, and boundby's own is none where Python's packages are.
     """
-    file = Path(script_folder, path).as_posix()
-    return not (_PACKAGES.match(file) or _STDLIB.match(file)) and Path(file).is_file()
+    file = Path(script_folder, path)
+    inside = file.as_posix()
+    return not (_PACKAGES.match(inside) or _STDLIB.match(inside)) and _exists(file)
 
 
 @functools.cache
 def _is_installed(path: str, folders: tuple[str, ...]) -> bool:
     """Whether a shortened path is that of an installed package's module."""
     installed = (one for one in folders if one.endswith(("/site-packages", "/dist-packages")))
-    return any(Path(folder, path).is_file() for folder in installed)
+    return any(_exists(Path(folder, path)) for folder in installed)
 
 
 def shortened(path: str) -> str:

@@ -138,3 +138,12 @@ SCANNED_COMPILATION_SHARE = Assumption(
     meaning="Share of the compile time of repeated iterations that a scan saves.",
     source="Assumed.",
 )
+RESHARDING_LEFT = Assumption(
+    value=0.2,
+    low=0.0,
+    high=0.8,
+    unit="share",
+    meaning="Share of the time of resharding collectives that another layout leaves: it may need"
+    " collectives of its own.",
+    source="Assumed.",
+)
