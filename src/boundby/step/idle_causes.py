@@ -217,6 +217,6 @@ def _last_sync(
     # The host was in the sync when the device ran out of work: idle time from then on is its
     # effect.
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
-    stall_sensitivity = (found >= gaps_from) & (began <= gaps_to)
-    since = np.where(stall_sensitivity, np.maximum(np.minimum(began, found), gaps_from), none)
-    return np.where(stall_sensitivity, is_sync[np.maximum(at, 0)], -1), since
+    ended_inside = (found >= gaps_from) & (began <= gaps_to)
+    since = np.where(ended_inside, np.maximum(np.minimum(began, found), gaps_from), none)
+    return np.where(ended_inside, is_sync[np.maximum(at, 0)], -1), since

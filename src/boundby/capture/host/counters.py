@@ -23,7 +23,7 @@ from boundby.capture.host.compiler import (
     graph_break_lines,
     graph_breaks,
 )
-from boundby.capture.host.page_faults import faults, handed, resident
+from boundby.capture.host.page_faults import faults_and_system_ns, resident
 from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.runtime.cores import cores_at_hand
 
@@ -130,7 +130,7 @@ class HostCounterSampler:
         steps, self._steps_since = self._steps_since, 0
         if not steps:
             return
-        pages = faults()
+        pages, _ = faults_and_system_ns()
         each, rest = divmod(pages - self._pages, steps)
         self._step_pages += [each + (at < rest) for at in range(steps)]
         self._pages, self._pages_read_at = pages, self._clock()
@@ -213,7 +213,7 @@ class HostCounterSampler:
             _cores(),
             _workers_ns(),
             _allocations(),
-            *handed(),
+            *faults_and_system_ns(),
             resident(),
         )
 
@@ -247,8 +247,8 @@ def _thread_times() -> dict[int, ThreadTime]:
 def thread_time(thread: int) -> ThreadTime | None:
     """Since the thread began; None if the operating system does not count this."""
     try:
-        ran, stall_sensitivity, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
-        return ThreadTime(ran_ns=float(ran), delayed_ns=float(stall_sensitivity))
+        ran, delayed, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
+        return ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
     except (OSError, ValueError):
         return None
 

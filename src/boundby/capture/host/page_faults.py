@@ -21,10 +21,10 @@ _TRIES = 5
 
 def faults() -> int:
     """How many page faults this process has had so far; constant if they are not counted."""
-    return handed()[0]
+    return faults_and_system_ns()[0]
 
 
-def handed() -> tuple[int, float]:
+def faults_and_system_ns() -> tuple[int, float]:
     """How many page faults this process has had so far, and the operating system's time for it in
     total, in ns."""
     try:
@@ -65,6 +65,6 @@ def _written_twice(torch: Any) -> tuple[int, int, int]:
     written = torch.frombuffer(fresh, dtype=torch.uint8)
     before, began = faults(), time.thread_time_ns()
     written.copy_(source)
-    handed, since = faults() - before, time.thread_time_ns()
+    pages, since = faults() - before, time.thread_time_ns()
     written.copy_(source)
-    return since - began, time.thread_time_ns() - since, handed
+    return since - began, time.thread_time_ns() - since, pages
