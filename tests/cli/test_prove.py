@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from boundby.model import store
 from tests.fork_server import HANG_S
+from tests.machines import round_machine
 
 pytest.importorskip("torch")
 
@@ -45,6 +47,12 @@ def prove(folder: Path, *options: str) -> str:
     return done.stderr
 
 
+def known_machine(folder: Path) -> list[str]:
+    """Options that give roofs which need no measuring."""
+    store.write(round_machine(), folder / "machine.json")
+    return ["--machine", "machine.json"]
+
+
 def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -64,6 +72,7 @@ def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
 def test_interrupts_keep_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "boundby", "prove", "--only", "fused", "--json", "proof.json"]
+    command += known_machine(tmp_path)
     with (tmp_path / "report").open("wb") as report:
         process = subprocess.Popen(
             [*command, "train.py"],
@@ -104,7 +113,7 @@ def test_a_jax_script_is_proven_with_fixes_of_jax(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     (tmp_path / "train.py").write_text(JAX_SCRIPT)
     options = ["--budget", "60s", "--try", "jax-donate", "--json", "proof.json"]
-    prove(tmp_path, *options)
+    prove(tmp_path, *options, *known_machine(tmp_path))
     found = json.loads((tmp_path / "proof.json").read_text())
     assert {one["treatment"]: one["outcome"] for one in found["proofs"]}["jax-donate"] in OUTCOMES
     if found["framework"] is not None:  # else the diagnosis did not end in time

@@ -12,7 +12,7 @@ from boundby.model import Machine
 from boundby.model.errors import BoundbyError
 from boundby.model.lab import LabReport
 
-QUICK = ["intensity", "matmul", "batch", "doubling", "python", "overlap"]
+QUICK = ["intensity", "matmul", "python", "overlap"]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.model.assumptions.program_savings import GROWING_MEMORY_AT_LINES
 from boundby.model.estimate import Estimate
 from boundby.step.fresh_pages import kept_a_step, pages_ns
 from boundby.step.model import StepView
@@ -36,7 +37,11 @@ def detect(step: StepView) -> Detection | None:
     pages = pages_ns(step, kept_a_step(step))
     at_lines = time_of_rows(step, rows_at(step, found.where))
     return Detection.of_saving(
-        Estimate(low=0.0, expected=pages + 0.5 * at_lines, high=2 * pages + at_lines),
+        Estimate(
+            low=0.0,
+            expected=pages + GROWING_MEMORY_AT_LINES.value * at_lines,
+            high=2 * pages + at_lines,
+        ),
         where=found.where,
         change="losses.append(loss.detach())",
         assumes=f"the {found.nodes_per_step:.0f} autograd nodes kept in every step are not needed",

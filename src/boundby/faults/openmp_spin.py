@@ -31,6 +31,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
 from boundby.model.assumptions.host import CPU_QUIET, OWN_WORK_SHARE, SPINNING_SHARE
+from boundby.model.assumptions.program_savings import DELAYS_OF_OTHERS_LEFT
 from boundby.model.estimate import Estimate
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
@@ -58,8 +59,8 @@ def detect(step: StepView) -> Detection | None:
     # Both delays may belong to the step, one after the other, or be the same; and while other
     # processes run, half of the delays attributed to them would have occurred anyway.
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
-    expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
-    least = min(expected, 0.5 * main * wall * (1 - theirs))
+    expected = min(most, max(main, other) * wall * (1 - DELAYS_OF_OTHERS_LEFT.value * theirs))
+    least = min(expected, (1 - DELAYS_OF_OTHERS_LEFT.value) * main * wall * (1 - theirs))
     return Detection.of_saving(
         Estimate(low=least, expected=expected, high=most),
         where=[],

@@ -46,7 +46,11 @@ from boundby.model.assumptions.device import (
     SLOW_GENERATED_SHARE,
     SLOWEST_PASS_SHARE,
 )
-from boundby.model.assumptions.savings import COMPILED_HOST_SPREAD, UNSEEN_PASS_SHARE
+from boundby.model.assumptions.savings import (
+    COMPILED_HOST_SPREAD,
+    FUSED_CHAIN_AT_BEST,
+    UNSEEN_PASS_SHARE,
+)
 from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import Chain, chains_of, is_random
@@ -140,7 +144,7 @@ def _arithmetic_remains(step: StepView, chain: Chain) -> float:
 
 
 def _remains_at_best(step: StepView, chain: Chain) -> float:
-    return 0.5 * max(step.op_records[index].ns for index in chain.op_records)
+    return FUSED_CHAIN_AT_BEST.value * max(step.op_records[index].ns for index in chain.op_records)
 
 
 def _fused(

@@ -29,7 +29,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import checkpointing
 from boundby.model import units
 from boundby.model.assumptions.device import HOST_MEMORY_SHARE, USABLE_MEMORY
-from boundby.model.assumptions.savings import RECOMPUTED_LAUNCHES_LEFT
+from boundby.model.assumptions.savings import PRODUCTS_KEPT_AT_WORST, RECOMPUTED_LAUNCHES_LEFT
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit, StepView
 from boundby.step.rows import without_rows
@@ -64,7 +64,9 @@ def detect(step: StepView) -> Detection | None:
         worst, expected, best = some, everything, everything
     elif free is None:
         # The memory is unknown: keeping the products' results is usually affordable.
-        worst = {index: 0.5 * step.op_records[index].ns for index in products}
+        worst = {
+            index: PRODUCTS_KEPT_AT_WORST.value * step.op_records[index].ns for index in products
+        }
         expected, best = some, everything
     elif _written(step, products) < free:
         worst, expected, best = dict[int, float](), some, some

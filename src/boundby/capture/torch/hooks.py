@@ -16,47 +16,22 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import sys
 import threading
 import time
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
+from boundby.capture.torch import dynamo
 from boundby.capture.torch import graph_recorder as graph_notes
-from boundby.capture.torch import line_tracer
+from boundby.capture.torch.hook_listener import HookListener
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
 from boundby.capture.torch.provenance import enable_provenance
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
-
-
-class HookListener(Protocol):
-    """Gets a step's parts as they happen, on the thread that runs them."""
-
-    def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An outermost module, compiled function or graph is about to run."""
-        ...
-
-    def backward_begins(self) -> None: ...
-
-    def backward_ends(self) -> None: ...
-
-    def optimizer_made(self, optimizer: object) -> None: ...
-
-    def optimizer_begins(self, optimizer: object) -> None: ...
-
-    def optimizer_ends(self, optimizer: object) -> None: ...
-
-    def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
-        """A loader with this many worker processes has delivered its next batch.
-
-        `iterator`: the identity of the loader's iterator.
-        """
-        ...
 
 
 @skipped_by_warnings
@@ -107,7 +82,7 @@ class Hooks:
             if getattr(optimizer.step, "hooked", False):
                 self._watch_optimizer_class(optimizer)
         self._wide.swap(torch.nn.Module, "__call__", self._around_module)
-        self._tell_dynamo(torch.nn.Module.__call__)
+        dynamo.trace_through(torch.nn.Module.__call__, self._wide)
 
     @property
     def is_installed(self) -> bool:
@@ -133,16 +108,6 @@ class Hooks:
         """Whether a call passes unseen: inside another, or on another thread than that of the
         steps."""
         return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
-
-    def _tell_dynamo(self, call: Any) -> None:
-        """If Dynamo is already loaded, register the wrapped call of a module as the original one.
-
-        Dynamo remembers the original when it is loaded, and traces into any other.
-        """
-        for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
-            module = sys.modules.get(name)
-            if hasattr(module, "unpatched_nn_module_call"):
-                self._wide.swap(module, "unpatched_nn_module_call", lambda _: call)
 
     def _around_module(self, original: Any, *, heir: Any = None) -> Any:
         """`heir`: the class that only inherits this. It calls what it inherits at the time: a
@@ -355,10 +320,10 @@ class Hooks:
         def compile(model: Any = None, **kwargs: Any) -> Any:  # noqa: A001
             if model is None:
                 return lambda function: compile(function, **kwargs)
-            hooks._do(hooks._hide_from_dynamo)
+            hooks._do(dynamo.exclude_own_frames, (type(hooks), Guard))
             if kwargs.get("backend", "inductor") == "inductor":
                 hooks._do(enable_provenance)
-            plain = hooks._do(_unwatched, model, otherwise=model)
+            plain = hooks._do(dynamo.unwatched, model, otherwise=model)
             compiled = original(plain, **kwargs)
             return hooks._do(hooks._around_compiled, plain, compiled, otherwise=compiled)
 
@@ -391,44 +356,10 @@ class Hooks:
         watched._boundby_unwatched = compiled  # type: ignore[attr-defined]
         return watched
 
-    def _hide_from_dynamo(self) -> None:
-        """Exclude boundby's own frames from Dynamo, but not the frames that they call.
-
-        A compiled module is called through them: taken for the script's, they would be compiled
-        instead of the module's forward, and once more when the hooks are removed.
-        """
-        from torch._dynamo.eval_frame import skip_code
-
-        for code in (*_codes(self), Guard.do.__code__):
-            skip_code(code)
-        graph_notes.hide_from_dynamo()
-        line_tracer.hide_from_dynamo()
-
-
-def _unwatched(model: Any) -> Any:
-    """The function to compile, without boundby's wrapper."""
-    function = getattr(model, "__func__", model)
-    plain = vars(function).get("_boundby_unwatched") if hasattr(function, "__dict__") else None
-    if plain is None or hasattr(function, "_wrapped_by_lr_sched"):
-        return model
-    return plain if function is model else types.MethodType(plain, model.__self__)
-
 
 def _subclasses(owner: Any) -> list[Any]:
     found = list(owner.__subclasses__())
     return found + [deeper for one in found for deeper in _subclasses(one)]
-
-
-def _codes(hooks: Hooks) -> list[types.CodeType]:
-    """The code of every function in here, including nested ones."""
-    found = [
-        function.__code__
-        for function in vars(type(hooks)).values()
-        if isinstance(function, types.FunctionType)
-    ]
-    for code in found:
-        found += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
-    return found
 
 
 _all: weakref.WeakSet[Hooks] = weakref.WeakSet()

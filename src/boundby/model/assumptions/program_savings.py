@@ -203,3 +203,19 @@ VECTORISED_LOOP_LEFT = Assumption(
     meaning="Share of a Python loop over values left when it is one operator on all of them.",
     source="Assumed.",
 )
+GROWING_MEMORY_AT_LINES = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Share of the time at the lines that keep memory which is saved when nothing is kept.",
+    source="Assumed.",
+)
+DELAYS_OF_OTHERS_LEFT = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Part of the waiting attributed to other processes that spinning does not cause.",
+    source="Assumed.",
+)

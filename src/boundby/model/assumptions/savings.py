@@ -306,3 +306,19 @@ UNSEEN_PASS_SHARE = Assumption(
     meaning="Speed of pointwise kernels relative to a copy, in a step without large ones.",
     source="Assumed.",
 )
+FUSED_CHAIN_AT_BEST = Assumption(
+    value=0.5,
+    low=0.3,
+    high=1.0,
+    unit="share",
+    meaning="Part of the longest operator of a chain that the fused chain takes at best.",
+    source="Assumed: generated code reads and writes half of what that operator does.",
+)
+PRODUCTS_KEPT_AT_WORST = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Part of recomputed products that is saved at least where free memory is unknown.",
+    source="Assumed.",
+)
