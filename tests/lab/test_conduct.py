@@ -49,7 +49,7 @@ def test_law_fails_with_a_reason_if_the_figure_is_outside() -> None:
     result = conduct(law_of(2.0, miss), bench())
     assert (result.outcome, result.held) == ("not held", False)
     assert result.why.startswith(
-        "the figure: predicted 2.00x, found 4.00x, because the moon was full"
+        "the figure: predicted 2.00x, measured 4.00x, because the moon was full"
     )
 
 
@@ -104,7 +104,7 @@ def test_changed_machine_is_distinguished_from_a_wrong_law(
     result = conduct(law, bench())
     assert result.held is False
     assert "memory.dram 0.50 times what was saved" in result.why
-    assert result.why.endswith("with its roofs as they are now, it holds")
+    assert result.why.endswith("with the present roofs it holds")
 
 
 def test_ridge_point_is_where_the_asymptotes_cross() -> None:

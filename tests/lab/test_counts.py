@@ -14,14 +14,14 @@ def test_views_and_square_roots_are_distinguished() -> None:
         x.t().sqrt().t().view(-1).add_(1.0)
 
     counts = count_operators(step)
-    # sqrt and add_ work; t and view are looks. 32 floats are read and written, twice.
-    assert (counts.operators, counts.looks, counts.bytes) == (2, 3, 2 * 2 * 32 * 4)
+    # sqrt and add_ work; t and view are views. 32 floats are read and written, twice.
+    assert (counts.operators, counts.views, counts.bytes) == (2, 3, 2 * 2 * 32 * 4)
 
 
 def test_foreach_operator_counts_once_per_tensor_on_a_cpu() -> None:
     listed = [torch.ones(2) for _ in range(5)]
     counts = count_operators(lambda: torch._foreach_add_(listed, 1.0))
-    assert (counts.operators, counts.looks) == (5, 0)
+    assert (counts.operators, counts.views) == (5, 0)
 
 
 def test_graph_nodes_are_counted_once() -> None:

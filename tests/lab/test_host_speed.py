@@ -34,8 +34,8 @@ def test_a_slower_host_is_reported_with_both_figures() -> None:
     seen = speed(48, 50, 52, 50).relative_to(round_machine())
     assert seen is not None and seen.value == pytest.approx(2.0)
     assert speed(48, 50, 52, 50).words(round_machine()) == (
-        "an addition in Python took the host 50 ns meanwhile (50 to 50), 25 when the machine was "
-        "saved"
+        "an addition in Python took 50 ns during the experiment (50 to 50), and 25 when the "
+        "machine was saved"
     )
 
 
@@ -98,8 +98,8 @@ def test_law_about_host_overhead_is_judged_at_measured_speed() -> None:
     assert result.held
     assert result.predicted["step"].value == pytest.approx(8e5)
     assert result.why.startswith(
-        "so it is; the step: predicted 800 us (1.60 ms at the measured host speed), found 1.70 ms; "
-        "an addition in Python took the host 50 ns meanwhile"
+        "so it is; the step: predicted 800 us (1.60 ms at the measured host speed), measured "
+        "1.70 ms; an addition in Python took 50 ns during the experiment"
     )
 
 
@@ -108,7 +108,7 @@ def test_unchanged_time_on_slower_host_is_a_miss() -> None:
     on.host_speed = Slow(50.0)
     result = conduct(law(8e5), on)
     assert result.held is False
-    assert "predicted 800 us (1.60 ms at the measured host speed), found 800 us" in result.why
+    assert "predicted 800 us (1.60 ms at the measured host speed), measured 800 us" in result.why
 
 
 def test_law_without_host_costs_ignores_host_speed() -> None:

@@ -119,13 +119,13 @@ def test_missing_roof_is_a_one_line_error() -> None:
 
 def counted(**counts: float) -> Probe:
     every = dict.fromkeys(
-        ("operators", "looks", "nodes", "calls", "kernels", "tensors", "compiled_calls"), 0.0
+        ("operators", "views", "nodes", "calls", "kernels", "tensors", "compiled_calls"), 0.0
     )
     return Probe(figures={name: exactly(value) for name, value in (every | counts).items()})
 
 
 def test_eager_step_is_bound_by_dispatch() -> None:
-    asked = counted(operators=80, looks=50, nodes=30, calls=800, kernels=17)
+    asked = counted(operators=80, views=50, nodes=30, calls=800, kernels=17)
     # 80 * 8 us + 50 * (8 - 4) us + 800 * 5 * 25 ns; without a figure for it a node is an operator
     law = compilers.predict(machine(), asked)["eager"]
     assert law.value == pytest.approx(1.5 * (640e3 + 200e3 + 30 * 8e3 + 100e3))

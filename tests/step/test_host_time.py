@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.model import HostKind, OpCall, Samples, Timeline
 from boundby.model.intervals import union
-from boundby.step.host_intervals import find_host_intervals, moved
+from boundby.step.host_intervals import find_host_intervals, intervals_at
 from boundby.step.host_time import idle_time_by_line
 from boundby.step.idle_causes import gap_causes
 from tests.machines import round_machine
@@ -236,6 +236,6 @@ def test_host_intervals_cover_the_step_without_overlap(made: tuple[Timeline, flo
     assert where.start_ns[0] == timeline.start_ns
     assert where.end_ns[-1] == timeline.end_ns
     assert np.array_equal(where.start_ns[1:], where.end_ns[:-1])
-    same = moved(where, timeline, timeline)
+    same = intervals_at(where, timeline, timeline)
     assert np.array_equal(same.start_ns, where.start_ns)
     assert np.array_equal(same.end_ns, where.end_ns)

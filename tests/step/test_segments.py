@@ -8,7 +8,7 @@ import pytest
 from boundby.model.assumptions.device import LAUNCH_QUEUE
 from boundby.step.simulator import LaunchSequence
 from boundby.step.simulator.segments import Segments
-from boundby.step.simulator.simulate import _lists, _walk
+from boundby.step.simulator.simulate import _as_lists, _simulate_once
 
 QUEUE = LAUNCH_QUEUE.value
 
@@ -46,11 +46,11 @@ def random_sequence(seed: int) -> LaunchSequence:
 @pytest.mark.parametrize("seed", range(12))
 def test_segments_equal_the_plain_loop(seed: int) -> None:
     sequence = random_sequence(seed)
-    segments, lists = Segments(sequence, QUEUE), _lists(sequence)
+    segments, lists = Segments(sequence, QUEUE), _as_lists(sequence)
     plain, fast = [0.0, 0.0], [0.0, 0.0]
     clock = other = 0.0
     for _ in range(3):
-        clock, other = _walk(lists, plain, clock), segments.turn(fast, other)
+        clock, other = _simulate_once(lists, plain, clock), segments.iterate(fast, other)
         assert other == pytest.approx(clock, rel=1e-9)
         assert fast == pytest.approx(plain, rel=1e-9)
 

@@ -25,7 +25,7 @@ from boundby.model.rows import ClassRow, CollectiveRow, IdleRow, KernelClassRow,
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait, cpu_step_parts
 from boundby.step.device_ops import device_work, recomputed_flops
-from boundby.step.host_intervals import HostIntervals, find_host_intervals, moved
+from boundby.step.host_intervals import HostIntervals, find_host_intervals, intervals_at
 from boundby.step.host_time import LineTimes, idle_time_by_line
 from boundby.step.idle_causes import CPU_WAIT, LABELS, gap_causes, idle_rows
 from boundby.step.op_record import OpRecord
@@ -127,8 +127,8 @@ def attribute_step(
         notes.append(_scale_down(op_records, factor, timeline))
         busy *= factor
         scaled *= factor
-    left = wall_ns - busy
-    idle = _divide(left, parts.idle) if on_device else _divide_cpu(left, parts.idle)
+    idle_ns = wall_ns - busy
+    idle = _divide(idle_ns, parts.idle) if on_device else _divide_cpu(idle_ns, parts.idle)
     account = _account(op_records, idle, wall_ns)
     kernel_classes = kernel_class_rows(timeline, op_records, parts.member)
     return Attribution(
@@ -150,7 +150,7 @@ def attribute_step(
         idle=parts.idle_rows,
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
-        inferred_share=left / wall_ns if timeline.wall_ns > DILATED.value * wall_ns else 0.0,
+        inferred_share=idle_ns / wall_ns if timeline.wall_ns > DILATED.value * wall_ns else 0.0,
         scaled=scaled,
         op_records=op_records,
         member=parts.member,
@@ -183,7 +183,7 @@ def _device_parts(
         op_records=op_records,
         member=member,
         idle={label: float(amount.sum()) for label, amount in gaps.parts.items()},
-        idle_lines=idle_time_by_line(clean, moved(where, timeline, clean), gaps),
+        idle_lines=idle_time_by_line(clean, intervals_at(where, timeline, clean), gaps),
         idle_rows=idle_rows(clean, *busy_times),
     )
 
@@ -310,19 +310,21 @@ def _utilisation(
 ) -> Utilisation:
     units = tables.total_matrix_flops(op_records)
     total = sum(units.values())
-    again = recomputed_flops(op_records, timeline)
-    useful = (total - again) / total if total else None
+    recomputed = recomputed_flops(op_records, timeline)
+    useful = (total - recomputed) / total if total else None
     hfu = _ideal_ns(units, {unit: rate for unit in units if (rate := machine.reach(unit))}, wall_ns)
     sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
     hfu_sheet = _ideal_ns(units, sheet, wall_ns)
-    moved = sum(work.cost.bytes for work in op_records if work.cost and work.bound != "host_link")
+    moved_bytes = sum(
+        work.cost.bytes for work in op_records if work.cost and work.bound != "host_link"
+    )
     memory = machine.rate("memory.dram")
     return Utilisation(
         mfu=hfu * useful if hfu is not None and useful is not None else None,
         hfu=hfu,
         mfu_datasheet=hfu_sheet * useful if hfu_sheet is not None and useful is not None else None,
         hfu_datasheet=hfu_sheet,
-        bandwidth=moved / memory * 1e9 / wall_ns if memory and wall_ns else None,
+        bandwidth=moved_bytes / memory * 1e9 / wall_ns if memory and wall_ns else None,
         device=busy_ns / wall_ns if busy_ns is not None and wall_ns else None,
         host_lead_ns=_host_lead(timeline),
     )
@@ -338,8 +340,8 @@ def _ideal_ns(units: dict[str, float], rates: dict[str, float], wall_ns: float) 
 def _host_lead(timeline: Timeline) -> float | None:
     """Median time from the end of a launch to its kernel; near zero if the host limits the step."""
     device, host = timeline.device, timeline.host
-    known = device.launch >= 0
-    if not known.any():
+    has_launch = device.launch >= 0
+    if not has_launch.any():
         return None
-    issued = (host.start_ns + host.duration_ns)[device.launch[known]]
-    return float(np.median(device.start_ns[known] - issued))
+    issued = (host.start_ns + host.duration_ns)[device.launch[has_launch]]
+    return float(np.median(device.start_ns[has_launch] - issued))

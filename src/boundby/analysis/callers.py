@@ -39,23 +39,23 @@ def with_callers(
         if record.source >= 0 and record.row >= 0:
             by_line[timeline.sources[record.source]].append(record)
     forward = timeline.host.forward
-    found = []
+    divided = []
     for row in rows:
         records = by_line.get(row.where, [])
         at = np.array([record.row for record in records], np.int64)
         at = np.where(forward[at] >= 0, forward[at], at)
         ns = np.array([record.exposed_ns for record in records])
         split = _split(row, function[at], ns, caller, above, timeline.sources)
-        found.append(msgspec.structs.replace(row, callers=split) if split else row)
-    return found
+        divided.append(msgspec.structs.replace(row, callers=split) if split else row)
+    return divided
 
 
 def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
     """For each row the script's function around it; for each function its caller's line and the
     function around that."""
     host = timeline.host
-    own = (host.kind == HostKind.PYTHON) & (called >= 0) & (called != host.source)
-    function = np.append(nearest(host.parent, own), -1)
+    of_script = (host.kind == HostKind.PYTHON) & (called >= 0) & (called != host.source)
+    function = np.append(nearest(host.parent, of_script), -1)
     above = np.append(function[np.append(host.parent, -1)], -1)
     return function, np.append(called, -1), above
 
@@ -66,8 +66,8 @@ def _split(
     """By the innermost callers of which there are several that count; otherwise by the one
     caller."""
     innermost: list[CallerRow] = []
-    known = function >= 0
-    at, ns = function[known], ns[known]
+    has_function = function >= 0
+    at, ns = function[has_function], ns[has_function]
     total = float(ns.sum())
     if total <= 0:
         return []
@@ -87,15 +87,15 @@ def _by_caller(
 ) -> list[CallerRow]:
     places: dict[int, float] = defaultdict(float)
     calls: dict[int, set[int]] = defaultdict(set)
-    for place, one, part in zip(
+    for place, calls_here, part in zip(
         caller[function].tolist(), function.tolist(), share.tolist(), strict=True
     ):
         places[place] += part
-        calls[place].add(one)
-    kept = {place: part for place, part in places.items() if place >= 0 and part >= _COUNTS}
-    whole = sum(kept.values())
-    ranked = sorted(kept, key=lambda place: -kept[place])[:_MOST_CALLERS]
+        calls[place].add(calls_here)
+    counted = {place: part for place, part in places.items() if place >= 0 and part >= _COUNTS}
+    whole = sum(counted.values())
+    ranked = sorted(counted, key=lambda place: -counted[place])[:_MOST_CALLERS]
     return [
-        CallerRow(where=sources[place], ns=row.ns * kept[place] / whole, count=len(calls[place]))
+        CallerRow(where=sources[place], ns=row.ns * counted[place] / whole, count=len(calls[place]))
         for place in ranked
     ]

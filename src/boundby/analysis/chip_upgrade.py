@@ -24,20 +24,20 @@ _VENDORS = ("nvidia", "amd")
 def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
     """The chips on which the step would run fastest, if nothing is left to fix."""
     machine = step_model.machine
-    here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
+    present = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
     busy = sum(record.exposed_ns for record in step_model.op_records)
     of_step = [finding for finding in findings if finding.relative_to != "run"]
     fixable = max((finding.saving_ns.expected for finding in of_step), default=0.0)
     wall = step_model.wall_ns
-    if here is None or step_model.device == "cpu" or busy < BUSY_DEVICE.value * wall:
+    if present is None or step_model.device == "cpu" or busy < BUSY_DEVICE.value * wall:
         return []
     if fixable > WORTH_FIXING.value * wall or _nearness(step_model) < NEAR_ROOF.value:
         return []
-    needed = step_model.host_counters.peak_bytes or here.memory_gb * 1e9
+    needed = step_model.host_counters.peak_bytes or present.memory_gb * 1e9
     rows = []
     for chip in datasheet.chips():
-        if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
-            row = _on(step_model, here, chip)
+        if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != present.name:
+            row = _on(step_model, present, chip)
             if row is not None and row.wall_ns.expected < FASTER_CHIP.value * wall:
                 rows.append(row)
     return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
@@ -45,8 +45,8 @@ def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[Chi
 
 def _nearness(step_model: StepModel) -> float:
     """The roofline minimums as a share of the busy time."""
-    known = [record for record in step_model.op_records if record.bound in ("compute", "memory")]
-    floors = sum(record.floor_ns or 0.0 for record in known)
+    bounded = [record for record in step_model.op_records if record.bound in ("compute", "memory")]
+    floors = sum(record.floor_ns or 0.0 for record in bounded)
     return floors / max(1.0, sum(record.exposed_ns for record in step_model.op_records))
 
 

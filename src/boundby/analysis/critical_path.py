@@ -59,11 +59,11 @@ def slack_rows(
         SlackRow(
             what=what,
             where=timeline.sources[source] if 0 <= source < len(timeline.sources) else None,
-            count=len(found),
-            ns=sum(ns for ns, _ in found),
-            slack_ns=min(slack_ns for _, slack_ns in found),
+            count=len(indices),
+            ns=sum(ns for ns, _ in indices),
+            slack_ns=min(slack_ns for _, slack_ns in indices),
         )
-        for (what, source), found in calls.items()
+        for (what, source), indices in calls.items()
     ]
     return sorted(rows, key=lambda row: -row.ns)[:_MOST_ROWS]
 

@@ -67,8 +67,8 @@ def kernel_class_rows(
     for (name, kind, record), spent, count in zip(
         unique.T.tolist(), ns.tolist(), counts.tolist(), strict=True
     ):
-        found, dtype = _class_of_event(DeviceKind(kind), timeline.names[name])
-        label = found or by_operator[record] or "unknown"
+        kernel_class, dtype = _class_of_event(DeviceKind(kind), timeline.names[name])
+        label = kernel_class or by_operator[record] or "unknown"
         row = rows.setdefault(label, KernelClassRow(kernel_class=label))
         dtypes = row.dtypes | {dtype: row.dtypes.get(dtype, 0.0) + spent} if dtype else row.dtypes
         rows[label] = KernelClassRow(
@@ -93,8 +93,8 @@ def _class_of_event(kind: DeviceKind, name: str) -> tuple[KernelClass | None, st
         return "communication", None
     if kind is not DeviceKind.KERNEL:
         return "copy", None
-    found = kernel_name(name)
-    return found.kernel_class, found.dtype
+    named = kernel_name(name)
+    return named.kernel_class, named.dtype
 
 
 def costed_share(rows: Iterable[KernelClassRow]) -> float | None:

@@ -73,25 +73,25 @@ def sequence_rows(timeline: Timeline) -> list[SequenceRow]:
     A run within a longer one that repeats as often is left out.
     """
     device = timeline.device
-    found: Counter[tuple[int, ...]] = Counter()
+    occurrences: Counter[tuple[int, ...]] = Counter()
     time: dict[tuple[int, ...], float] = defaultdict(float)
     short = (device.kind == DeviceKind.KERNEL) & (device.duration_ns < SHORT_KERNEL_NS.value)
     for stream in np.unique(device.stream).tolist():
         rows = np.flatnonzero(device.stream == stream)
         for run in np.split(rows, np.flatnonzero(~short[rows])):
-            own = run[short[run]]
-            names, ns = device.name[own].tolist(), device.duration_ns[own].tolist()
-            _count(names, ns, found, time)
-    kept = [(key, number) for key, number in found.items() if number > 1]
+            indices = run[short[run]]
+            names, ns = device.name[indices].tolist(), device.duration_ns[indices].tolist()
+            _count(names, ns, occurrences, time)
+    repeated = [(key, number) for key, number in occurrences.items() if number > 1]
     longer = {
         (part, number)
-        for key, number in kept
+        for key, number in repeated
         for part in (key[1:], key[:-1])
         if len(part) >= _SHORTEST_SEQUENCE
     }
     rows_found = [
-        SequenceRow(kernels=[timeline.names[one] for one in key], count=number, ns=time[key])
-        for key, number in kept
+        SequenceRow(kernels=[timeline.names[name] for name in key], count=number, ns=time[key])
+        for key, number in repeated
         if (key, number) not in longer
     ]
     return sorted(rows_found, key=lambda row: -row.ns)[:_MOST_ROWS]

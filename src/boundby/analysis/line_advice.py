@@ -86,9 +86,9 @@ def _is_small_part(one: Finding, row: LineRow) -> bool:
 
 def _do(row: LineRow, findings: Sequence[Finding]) -> str:
     """The first finding about it, unless all save a small part at most; or why there is none."""
-    found = [(n, one) for n, one in enumerate(findings, start=1) if row.where in one.where]
-    of_most = [each for each in found if not _is_small_part(each[1], row)]
-    for number, one in (of_most or found)[:1]:
+    about_line = [(n, one) for n, one in enumerate(findings, start=1) if row.where in one.where]
+    of_most = [each for each in about_line if not _is_small_part(each[1], row)]
+    for number, one in (of_most or about_line)[:1]:
         title = one.title or one.fault
         words = f"{title[:1].lower()}{title[1:]}"
         if of_most:

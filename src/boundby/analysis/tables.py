@@ -61,7 +61,7 @@ def op_rows(op_records: list[OpRecord], timeline: Timeline, machine: Machine) ->
             shapes[work.call] = shapes_of(timeline.calls[work.call])
         key = (work.name, work.bound, work.source, work.inside, shapes.get(work.call, ""))
         gathered[key].append(work)
-    rows = [_op_row(same, timeline, machine, shapes) for same in gathered.values()]
+    rows = [_op_row(records, timeline, machine, shapes) for records in gathered.values()]
     rows.sort(key=lambda row: -row.ns)
     return rows[:_MOST_ROWS]
 
@@ -69,24 +69,24 @@ def op_rows(op_records: list[OpRecord], timeline: Timeline, machine: Machine) ->
 def _op_row(
     same: list[OpRecord], timeline: Timeline, machine: Machine, shapes: dict[int, str]
 ) -> OpRow:
-    one = same[0]
+    first = same[0]
     ns = sum(work.ns for work in same)
     costs = [work.cost for work in same if work.cost is not None]
     floors = [work.floor_ns for work in same if work.floor_ns is not None]
     floor = sum(floors) if len(floors) == len(same) else None
     # On a CPU an operation is small if it is too short, compared with its overhead, to be compared.
-    comparable = one.bound != "small" or len(timeline.device) > 0
+    comparable = first.bound != "small" or len(timeline.device) > 0
     fraction = floor / ns if floor is not None and ns and comparable else None
-    suspect = fraction is not None and fraction > _light_limit(machine, one)
+    suspect = fraction is not None and fraction > _light_limit(machine, first)
     return OpRow(
-        name=one.name,
-        op_class=class_of(one),
-        where=_entry(timeline.sources, one.source),
-        inside=_entry(timeline.sources, one.inside),
+        name=first.name,
+        op_class=class_of(first),
+        where=_entry(timeline.sources, first.source),
+        inside=_entry(timeline.sources, first.inside),
         module=_common_module({_entry(timeline.modules, work.module) for work in same}),
-        phase=Phase(one.phase).name.lower(),
-        shapes=shapes.get(one.call, ""),
-        dtype=dtype_of(timeline.calls[one.call]) if one.call >= 0 else None,
+        phase=Phase(first.phase).name.lower(),
+        shapes=shapes.get(first.call, ""),
+        dtype=dtype_of(timeline.calls[first.call]) if first.call >= 0 else None,
         count=len(same),
         ns=ns,
         median_ns=statistics.median(work.ns for work in same),
@@ -95,20 +95,21 @@ def _op_row(
         excess_ns=ns - floor if floor is not None else None,
         flops=sum(cost.total_flops for cost in costs) if costs else None,
         bytes=sum(cost.bytes for cost in costs) if costs else None,
-        bound=one.bound,
+        bound=first.bound,
         roof_fraction=fraction,
         roof_suspect=suspect,
-        upper_bound=one.bound == "memory" and any(cost.upper_bound for cost in costs),
+        upper_bound=first.bound == "memory" and any(cost.upper_bound for cost in costs),
     )
 
 
 def above_roofline(op_records: Sequence[OpRecord], machine: Machine) -> float:
     """The share of the operators' time in those that are faster than their roofline minimum."""
-    whole = sum(one.ns for one in op_records)
+    whole = sum(record.ns for record in op_records)
     above = sum(
-        one.ns
-        for one in op_records
-        if one.floor_ns is not None and one.floor_ns > _light_limit(machine, one) * one.ns
+        record.ns
+        for record in op_records
+        if record.floor_ns is not None
+        and record.floor_ns > _light_limit(machine, record) * record.ns
     )
     return above / whole if whole else 0.0
 
@@ -162,19 +163,21 @@ def line_rows(
 ) -> list[LineRow]:
     """The whole step by source line; backward operations at the line of their forward."""
     pieces = [_work_piece(work, work.source) for work in op_records]
-    pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
+    pieces += [
+        _Piece(line_time.source, "overhead", line_time.label, line_time.ns) for line_time in spent
+    ]
     within: dict[str, list[_Piece]] = defaultdict(list)
     for work in op_records:
         if work.inside >= 0 and work.source >= 0:
             within[timeline.sources[work.source]].append(_work_piece(work, work.inside))
-    for one in spent:
-        if one.inside >= 0 and one.source >= 0:
-            piece = _Piece(one.inside, "overhead", one.label, one.ns)
-            within[timeline.sources[one.source]].append(piece)
+    for line_time in spent:
+        if line_time.inside >= 0 and line_time.source >= 0:
+            piece = _Piece(line_time.inside, "overhead", line_time.label, line_time.ns)
+            within[timeline.sources[line_time.source]].append(piece)
     rows = []
     for row in _rows_by(pieces, timeline.sources, wall_ns):
         inside = _rows_by(within[row.where], timeline.sources, wall_ns)
-        shown = [_with_text(one, texts) for one in inside[:_MOST_INSIDE]]
+        shown = [_with_text(inner, texts) for inner in inside[:_MOST_INSIDE]]
         rows.append(msgspec.structs.replace(_with_text(row, texts), inside=shown))
     return with_callers(rows, op_records, timeline)
 
@@ -258,18 +261,18 @@ def collective_rows(op_records: list[OpRecord]) -> list[CollectiveRow]:
             gathered[work.name, size].append(work)
     run = {size for name, size in gathered if not name.startswith(_ASKS_FOR_COLLECTIVE)}
     rows = []
-    for (name, size), same in gathered.items():
+    for (name, size), records in gathered.items():
         if name.startswith(_ASKS_FOR_COLLECTIVE) and size in run:
             continue
-        ns = sum(work.ns for work in same)
+        ns = sum(work.ns for work in records)
         rows.append(
             CollectiveRow(
                 name=name,
                 bytes=size,
-                count=len(same),
+                count=len(records),
                 ns=ns,
-                exposed_ns=sum(work.exposed_ns for work in same),
-                bytes_per_s=size * len(same) / ns * 1e9 if size and ns else None,
+                exposed_ns=sum(work.exposed_ns for work in records),
+                bytes_per_s=size * len(records) / ns * 1e9 if size and ns else None,
             )
         )
     return sorted(rows, key=lambda row: -row.ns)
@@ -280,10 +283,10 @@ def _entry(table: list[str], index: int) -> str | None:
 
 
 def _with_text(row: LineRow, texts: Mapping[str, SourceLine]) -> LineRow:
-    found = texts.get(row.where)
-    if found is None:
+    source_line = texts.get(row.where)
+    if source_line is None:
         return row
-    return msgspec.structs.replace(row, text=found.text, function=found.function)
+    return msgspec.structs.replace(row, text=source_line.text, function=source_line.function)
 
 
 def total_matrix_flops(op_records: list[OpRecord]) -> dict[str, float]:

@@ -132,10 +132,10 @@ def _communication(account: Account, group: GroupName) -> str:
 
 def _slow_kernels(account: Account, group: GroupName) -> str:
     """States that kernels run below the roofline, if that is most of the group's time."""
-    found = account.groups()[group]
-    if not found.excess_ns or found.excess_ns < _MOSTLY_SLOW * found.ns:
+    account_group = account.groups()[group]
+    if not account_group.excess_ns or account_group.excess_ns < _MOSTLY_SLOW * account_group.ns:
         return ""
-    share = found.excess_ns / found.ns
+    share = account_group.excess_ns / account_group.ns
     if group == "bandwidth":
         return (
             f" {share:.0%} of the memory time is kernels running below the memory roofline,"

@@ -45,7 +45,9 @@ def command(name: str | None) -> None:
 
 def _near(name: str, names: list[str]) -> list[str]:
     """Return the names that contain `name`, otherwise those with a similar spelling."""
-    return [known for known in names if name in known] or difflib.get_close_matches(name, names)
+    return [candidate for candidate in names if name in candidate] or difflib.get_close_matches(
+        name, names
+    )
 
 
 def _list(faults: list[Fault], fixes: dict[Fix, list[Fault]]) -> None:

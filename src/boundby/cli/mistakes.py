@@ -24,7 +24,9 @@ def in_words(error: click.ClickException) -> str:
 
 def _unknown_option(name: str, ctx: click.Context) -> str:
     command = f"boundby {ctx.info_name}" if ctx.parent else "boundby"
-    similar = _nearest(name, [one for option in ctx.command.params for one in option.opts])
+    similar = _nearest(
+        name, [name_of_option for option in ctx.command.params for name_of_option in option.opts]
+    )
     hint = f" (did you mean {similar}?)" if similar else ""
     line = f"no option {name} for {command}{hint}"
     if isinstance(ctx.command, TargetCommand):
@@ -42,6 +44,6 @@ def unknown_verb(name: str, verbs: list[str]) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str | None:
-    begun = [one for one in known if len(name) > 3 and one.startswith(name)]
+    begun = [candidate for candidate in known if len(name) > 3 and candidate.startswith(name)]
     alike = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
     return next(iter(begun + alike), None)

@@ -126,7 +126,7 @@ def _check(path: Path, *, is_folder: bool) -> None:
 def _wrong_with(path: Path, *, is_folder: bool) -> str | None:
     if path.exists() and path.is_dir() != is_folder:
         return "it is not a folder" if is_folder else "it is a folder"
-    above = next(one for one in (path, *path.parents) if one.exists())
+    above = next(folder for folder in (path, *path.parents) if folder.exists())
     if above == path and not is_folder:
         above = path.parent
     if not above.is_dir():

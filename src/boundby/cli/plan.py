@@ -71,12 +71,12 @@ def command(**options: Any) -> None:
         _explain(options["term"])
         return
     check_writable(options["json_file"], options["html_file"])
-    found = _plan(options)
-    write_json(found, options["json_file"])
+    result = _plan(options)
+    write_json(result, options["json_file"])
     if options["html_file"]:
-        _write_page(found, options["html_file"], quiet=options["quiet"])
+        _write_page(result, options["html_file"], quiet=options["quiet"])
     if not options["quiet"]:
-        _show(found, to_stderr=options["json_file"] == "-")
+        _show(result, to_stderr=options["json_file"] == "-")
 
 
 def _explain(term: str) -> None:
@@ -93,7 +93,7 @@ _JOB = (*_TRAINING, *_SERVING, "batch", "serve")
 _IGNORED = {
     "matmul": _JOB,
     "saved": (*_JOB, "precision"),
-    "serve": tuple(one for one in _TRAINING if one != "mesh"),
+    "serve": tuple(name for name in _TRAINING if name != "mesh"),
     "search": (*_LAYOUT, "recompute", "sweep", *_SERVING),
     "sweep": (*_LAYOUT, "recompute", "chips", *_SERVING),
 }
@@ -104,20 +104,20 @@ def _check_together(options: dict[str, Any]) -> None:
     from boundby.model.errors import BoundbyError
     from boundby.plan import requests
 
-    asked = next((name for name in ("serve", "search", "sweep") if options[name]), None)
+    request = next((name for name in ("serve", "search", "sweep") if options[name]), None)
     context = click.get_current_context()
-    flags = {one.name: one.opts[0] for one in context.command.params}
+    flags = {option.name: option.opts[0] for option in context.command.params}
     ignored: tuple[str, ...] = _SERVING
     with_what = "without --serve"
     if options["model"] == "matmul":
         ignored, with_what = _IGNORED["matmul"], "for one product"
     elif requests.is_diagnosis(options["model"]):
         ignored, with_what = _IGNORED["saved"], "for a saved diagnosis"
-    elif asked:
-        ignored, with_what = _IGNORED[asked], f"with {flags[asked]}"
-    given = click.core.ParameterSource.COMMANDLINE
+    elif request:
+        ignored, with_what = _IGNORED[request], f"with {flags[request]}"
+    command_line = click.core.ParameterSource.COMMANDLINE
     for name in ignored:
-        if context.get_parameter_source(name) == given:
+        if context.get_parameter_source(name) == command_line:
             raise BoundbyError(f"{flags[name]} has no meaning {with_what}")
 
 

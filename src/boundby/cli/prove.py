@@ -43,10 +43,10 @@ class _Duration(click.ParamType[float]):
     ) -> float:
         if isinstance(value, float):
             return value
-        found = _DURATION.match(str(value).strip())
-        if found is None or float(found[1]) <= 0:
+        match = _DURATION.match(str(value).strip())
+        if match is None or float(match[1]) <= 0:
             self.fail(f"{value} is no duration: write 90s, 10m or 1h", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
+        return float(match[1]) * _SECONDS[match[2]]
 
 
 class _Names(click.ParamType[list[str]]):

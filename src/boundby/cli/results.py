@@ -238,7 +238,7 @@ def attend_child(
     from boundby.capture.process.script import attend_to
 
     try:
-        own = Path(tempfile.mkdtemp(dir=folder))
+        child_folder = Path(tempfile.mkdtemp(dir=folder))
     except OSError:
         # The script's own process has ended: nothing would read the result.
         return watched.function(*args, **kwargs)
@@ -265,7 +265,7 @@ def attend_child(
         kwargs,
         plan=plan,
         step_by=step_by,
-        folder=own,
+        folder=child_folder,
         keep_going=keep_going,
         conclude=conclude,
         on_failure=fail,
@@ -283,10 +283,10 @@ def _claim(path: Path) -> bool:
 
 def _set_stdout_aside() -> int:
     """Keep stdout for the JSON alone; what the script prints goes to stderr."""
-    kept = os.dup(1)
+    stdout_copy = os.dup(1)
     sys.stdout.flush()
     os.dup2(2, 1)
-    return kept
+    return stdout_copy
 
 
 def _say(line: str) -> None:
@@ -302,7 +302,7 @@ def _say_failure(reason: str, *, by_script: bool = False) -> None:
 
 def _mind_threads() -> None:
     """Say what Python waits for if an ended script leaves threads running."""
-    left = [
+    running = [
         thread
         for thread in threading.enumerate()
         if thread is not threading.current_thread() and not thread.daemon
@@ -310,9 +310,9 @@ def _mind_threads() -> None:
 
     def watch() -> None:
         time.sleep(_PATIENCE_WITH_THREADS_S)
-        names = ", ".join(thread.name for thread in left if thread.is_alive())
+        names = ", ".join(thread.name for thread in running if thread.is_alive())
         if names:
             _say(f"done, but threads of the script are still running ({names}): Ctrl-C ends them")
 
-    if left:
+    if running:
         threading.Thread(target=watch, daemon=True).start()

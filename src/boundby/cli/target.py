@@ -28,10 +28,10 @@ class TargetCommand(click.Command):
         """Print which options with names of boundby's come after the script, and are passed to
         it."""
         names = {name for option in self.params for name in option.opts if name[:2] == "--"}
-        script, *given = ctx.params.get("target", ("",))
-        misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
+        script, *script_arguments = ctx.params.get("target", ("",))
+        misplaced = [name for word in script_arguments if (name := word.partition("=")[0]) in names]
         if misplaced and not ctx.params.get("quiet"):
-            of = given[0] if script == "-m" else script
+            of = script_arguments[0] if script == "-m" else script
             verb = "is" if len(misplaced) == 1 else "are"
             click.echo(
                 f"boundby: {', '.join(misplaced)} after {of} {verb} passed to it; options of "

@@ -184,10 +184,10 @@ def _analyse_profile(
         wall_ns = unprofiled.wall_ns.expected
     attribution = _attribute(observation, step, timeline, machine, wall_ns, unprofiled)
     models = build_models(observation, step, timeline, machine, attribution, unprofiled)
-    found = find_verdict(models.observed)
+    verdict_result = find_verdict(models.observed)
     advice = advise(models.for_advice, timer)
     found_doubts = doubts(observation, timeline, attribution, machine, wall_ns)
-    verdict = found.verdict
+    verdict = verdict_result.verdict
     if unprofiled is not None:
         ends = [find_verdict(model).verdict for model in models.for_advice[1:]]
         verdict = verdict_over_range(verdict, *ends) if ends else verdict
@@ -198,7 +198,7 @@ def _analyse_profile(
     return _Result(
         attribution=attribution,
         verdict=verdict,
-        replay_error=found.replay_error if step.wall_source != "given" else None,
+        replay_error=verdict_result.replay_error if step.wall_source != "given" else None,
         unprofiled=unprofiled,
         advice=advice,
         launches=None if models.observed.device == "cpu" else models.observed.launches,

@@ -35,13 +35,13 @@ def decode_limit(
     tokens, dtype_bytes = _products(weights, timeline)
     if tokens is not None and tokens > (machine.critical_batch or math.inf):
         return _unused(f"{tokens} tokens at a time are limited by arithmetic")
-    attention = [one for one in op_records if one.call >= 0 and _attends(one)]
+    attention = [record for record in op_records if record.call >= 0 and _attends(record)]
     passes = 1
     if attention and len(attention) % weights.layers == 0:
         passes = len(attention) // weights.layers
     read = passes * weights.read_bytes(tokens or 1, dtype_bytes or weights.dtype_bytes) / ranks
-    known = [one.cost.bytes for one in attention if one.cost is not None]
-    cached = sum(known) if known else None
+    attention_bytes = [record.cost.bytes for record in attention if record.cost is not None]
+    cached = sum(attention_bytes) if attention_bytes else None
     limit_ns = (read + (cached or 0.0)) / rate * 1e9
     return DecodeLimit(
         model=weights.name,
@@ -66,16 +66,20 @@ def _unused(why: str) -> Note:
 
 def _products(weights: ModelWeights, timeline: Timeline) -> tuple[int | None, int | None]:
     """The fewest rows multiplied by a weight of the model, and the bytes of one of its elements."""
-    found = [one for call in timeline.calls if (one := _product(call, weights.hidden)) is not None]
-    if not found:
+    products = [
+        product
+        for call in timeline.calls
+        if (product := _product(call, weights.hidden)) is not None
+    ]
+    if not products:
         return None, None
-    return min(rows for rows, _ in found), min(size for _, size in found)
+    return min(rows for rows, _ in products), min(size for _, size in products)
 
 
 def _product(call: OpCall, hidden: int) -> tuple[int, int] | None:
     """Rows and bytes per element of rows [..., hidden] times a matrix [hidden, n], or its
     transpose."""
-    wide = [one for one in call.tensors if len(one.shape) > 1]
+    wide = [tensor for tensor in call.tensors if len(tensor.shape) > 1]
     if call.hlo is not None or len(wide) != 2:
         return None
     rows, matrix = wide

@@ -43,11 +43,11 @@ def doubts(
 
     Of a step without clean ones on this machine, only what the trace itself lacks.
     """
-    found = [note for note in timeline.notes if note.code == "launches-not-recorded"]
+    notes = [note for note in timeline.notes if note.code == "launches-not-recorded"]
     host_counters = observation.host
     if host_counters is None:
         return [
-            *found,
+            *notes,
             *_above_roofline(attribution, machine),
             *_start_up(observation, attribution),
         ]
@@ -73,16 +73,16 @@ def doubts(
                 "its operators and lines take is not known, and they are listed with no time. Run "
                 "again on a quiet machine"
             )
-        found.append(Note(code="cpu-contention", text=text))
+        notes.append(Note(code="cpu-contention", text=text))
     if own_ns < FASTER_PROFILED.value * clean_ns:
         times = clean_ns / max(own_ns, 1.0)
-        apart = "apart from waiting for a core, " if found else ""
+        apart = "apart from waiting for a core, " if notes else ""
         text = (
             f"{apart}clean steps took {times:.1f} times as long as the profiled one, although the "
             "profiler adds time: another program may have used the machine. The difference counts "
             "as overhead"
         )
-        found.append(Note(code="slow-clean-steps", text=text))
+        notes.append(Note(code="slow-clean-steps", text=text))
     elif attribution.scaled < 1 / SCALED_WORK.value:
         # On an overloaded machine the step may be all waiting.
         more = 1 / max(attribution.scaled, 0.01) - 1
@@ -90,8 +90,8 @@ def doubts(
             f"the operators of the profiled step, without the profiler's overhead, took {more:.0%} "
             "longer than a clean step: they are scaled down to match"
         )
-        found.append(Note(code="scaled-to-fit", text=text))
-    return found
+        notes.append(Note(code="scaled-to-fit", text=text))
+    return notes
 
 
 def _above_roofline(attribution: Attribution, machine: Machine) -> list[Note]:

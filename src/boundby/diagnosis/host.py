@@ -54,9 +54,9 @@ def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float)
     """
     parts = attribution.account.overhead.parts
     lost = parts.get(CPU_WAIT, 0.0)
-    theirs = max(0.0, lost - seen.worker_cpu_share * wall_ns)
+    others_ns = max(0.0, lost - seen.worker_cpu_share * wall_ns)
     asleep = min(parts["data"], seen.sleep_share * wall_ns)
-    return 1 + theirs / max(1.0, wall_ns - lost - asleep)
+    return 1 + others_ns / max(1.0, wall_ns - lost - asleep)
 
 
 def unsteady(speed: HostSpeed) -> list[Note]:

@@ -157,9 +157,16 @@ def _estimated(
         ends = ends[:1]
     models = [
         _model(
-            observation, step, timeline, machine, attribution, wall_ns, _unchanged, launches=known
+            observation,
+            step,
+            timeline,
+            machine,
+            attribution,
+            wall_ns,
+            _unchanged,
+            launches=is_known,
         )
-        for wall_ns, known in ends
+        for wall_ns, is_known in ends
     ]
     return StepModels(observed=models[0], for_advice=models)
 

@@ -23,8 +23,8 @@ _NO_STEP = (
 def require_step(observation: Observation) -> StepTiming:
     """The step to diagnose; an error with the reason if none was found."""
     if observation.step is None:
-        seen = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
-        words = _NO_STEP.format(seen=seen)
+        seen_words = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
+        words = _NO_STEP.format(seen=seen_words)
         if observation.seen.get("calls") and not observation.seen.get("optimizer steps"):
             words += ", or count every call of the model as a step: --step-by forward"
         if observation.started:
@@ -53,8 +53,8 @@ def step_times(
         interval = interval_of_median(step.samples_ns)
     else:
         interval = (wall_ns, wall_ns)
-    known = step.wall_ns is not None or estimate is not None
-    dilation = profiled_ns / wall_ns if profiled_ns is not None and wall_ns and known else None
+    is_known = step.wall_ns is not None or estimate is not None
+    dilation = profiled_ns / wall_ns if profiled_ns is not None and wall_ns and is_known else None
     return StepTimes(
         kind=step.kind.label,
         series=step.kind.series,

@@ -105,8 +105,8 @@ class OpBenchmarkRunner:
                 case worker.Advanced(what, part):
                     self._progress(what, part)
                 case worker.Timed(times):
-                    known = zip(exercises, times, strict=True)
-                    return {exercise: ns for exercise, ns in known if ns is not None}
+                    timed = zip(exercises, times, strict=True)
+                    return {exercise: ns for exercise, ns in timed if ns is not None}
                 case worker.Failed(reason, exit_code):
                     raise BoundbyError(reason, exit_code=exit_code)
                 case _:

@@ -36,11 +36,11 @@ def load(device: Device) -> Machine | None:
 
 def find(device: str) -> Machine | None:
     """The roofs saved here for a device of this name; full measurements before quick ones."""
-    found = []
+    matching = []
     for path in sorted(folder().glob("*.json")):
         with contextlib.suppress(BoundbyError):
-            found.append(read(path))
-    named = [machine for machine in found if machine.device == device]
+            matching.append(read(path))
+    named = [machine for machine in matching if machine.device == device]
     return min(named, key=lambda machine: machine.quick, default=None)
 
 

@@ -86,11 +86,11 @@ def source(key: str) -> str:
 
 def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
     """The chip of a driver's name: the longest match, then the nearest memory size."""
-    found = [(chip.match_length(device_name), chip) for chip in chips()]
-    longest = max(length for length, _ in found)
+    matches = [(chip.match_length(device_name), chip) for chip in chips()]
+    longest = max(length for length, _ in matches)
     if not longest:
         return None
-    candidates = [chip for length, chip in found if length == longest]
+    candidates = [chip for length, chip in matches if length == longest]
     if memory_bytes is None:
         return candidates[0]
     reported = memory_bytes / _BILLION

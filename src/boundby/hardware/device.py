@@ -71,10 +71,11 @@ def identify(requested: str | None = None) -> Device:
         raise BoundbyError(
             f"no CUDA device is available to torch {torch.__version__}; try --device cpu"
         )
-    found = torch.cuda.device_count()
-    if index >= found:
+    device_count = torch.cuda.device_count()
+    if index >= device_count:
         raise BoundbyError(
-            f"no device cuda:{index}: this machine has {found} (cuda:0 to cuda:{found - 1})"
+            f"no device cuda:{index}: this machine has {device_count} "
+            f"(cuda:0 to cuda:{device_count - 1})"
         )
     properties = torch.cuda.get_device_properties(index)
     return Device(
@@ -159,15 +160,15 @@ def cpu_caches(threads: int) -> tuple[Cache, ...]:
             sharers = _count_cpus((folder / "shared_cpu_list").read_text().strip())
         except (OSError, ValueError):
             continue
-        one = int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
-        levels[level] = one * max(1, -(-threads // sharers))
+        instance_bytes = int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
+        levels[level] = instance_bytes * max(1, -(-threads // sharers))
     if not levels:
         return ()
     last = max(levels)
-    found = [Cache(name="memory.cache", capacity=levels[last])]
+    caches = [Cache(name="memory.cache", capacity=levels[last])]
     if last > 2 and 2 in levels:
-        found.insert(0, Cache(name="memory.l2", capacity=levels[2]))
-    return tuple(found)
+        caches.insert(0, Cache(name="memory.l2", capacity=levels[2]))
+    return tuple(caches)
 
 
 def _count_cpus(cpu_list: str) -> int:

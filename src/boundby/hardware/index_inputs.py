@@ -22,8 +22,12 @@ def most(name: str, args: Sequence[Any]) -> int:
     place = _ROWS_AT.get(name)
     if place is None or place >= len(args):
         return 1
-    given = args[place]
-    rows = given.shape[0] if isinstance(given, Tensor) and given.shape else given
+    rows_argument = args[place]
+    rows = (
+        rows_argument.shape[0]
+        if isinstance(rows_argument, Tensor) and rows_argument.shape
+        else rows_argument
+    )
     return rows if isinstance(rows, int) and rows > 0 else 1
 
 

@@ -36,8 +36,8 @@ _PYTHON_ADDITIONS = 300_000
 
 def is_needed() -> bool:
     """Whether this environment has JAX and no torch."""
-    found = importlib.util.find_spec
-    return found("torch") is None and found("jax") is not None
+    find_spec = importlib.util.find_spec
+    return find_spec("torch") is None and find_spec("jax") is not None
 
 
 def identify(requested: str | None = None) -> Device:
@@ -147,12 +147,12 @@ def _times(jax: Any, work: Callable[[], Any]) -> list[float]:
     began = time.perf_counter_ns()
     jax.block_until_ready(work())
     count = max(1, int(2e6 / max(1, time.perf_counter_ns() - began)))
-    found = []
+    samples = []
     for _ in range(_SAMPLES):
         began = time.perf_counter_ns()
         jax.block_until_ready([work() for _ in range(count)])
-        found.append((time.perf_counter_ns() - began) / count)
-    return found
+        samples.append((time.perf_counter_ns() - began) / count)
+    return samples
 
 
 def _products(jax: Any, dtype: str, sides: tuple[int, ...]) -> list[Point]:
@@ -204,11 +204,11 @@ def _call(jax: Any) -> float:
     add = jax.jit(lambda a: a + 1)
     a = jax.numpy.zeros(8)
     jax.block_until_ready(add(a))
-    found = []
+    samples = []
     for _ in range(_SAMPLES):
         began = time.perf_counter_ns()
         for _ in range(_CALLS):
             add(a)
-        found.append((time.perf_counter_ns() - began) / _CALLS)
+        samples.append((time.perf_counter_ns() - began) / _CALLS)
         jax.block_until_ready(add(a))
-    return statistics.median(found)
+    return statistics.median(samples)

@@ -23,10 +23,10 @@ class LoadMeter:
     def _read(self) -> tuple[float, float]:
         ran = waited = 0.0
         try:
-            found = [place / "schedstat" for place in self._threads.iterdir()]
+            files = [place / "schedstat" for place in self._threads.iterdir()]
         except OSError:
             return 0.0, 0.0
-        for place in found:
+        for place in files:
             try:
                 on_core, ready, *_ = place.read_text().split()
             except (OSError, ValueError):  # it has ended, or the operating system does not tell

@@ -83,8 +83,8 @@ def _measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
     stopwatch = stopwatch_for(device.kind, device.index)
     dtypes = matmul.dtypes(device)
     gauge = _Gauge(progress, _stages(device, dtypes, quick=quick))
-    found = _Findings()
-    found.warnings += device.warnings
+    findings = _Findings()
+    findings.warnings += device.warnings
     curves: dict[str, list[Point]] = {}
     bursts: list[Roof] = []
     for dtype in dtypes:
@@ -93,29 +93,29 @@ def _measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
         if sweep is not None:
             bursts += sweep.roofs
             curves[f"matmul.{dtype}"] = sweep.curve
-    found.roofs += bursts
+    findings.roofs += bursts
 
     gauge.enter("memory")
     free, _ = _memory(device)
     bandwidths = memory.measure(device, stopwatch, free_bytes=free, quick=quick, tick=gauge.tick)
-    found.roofs += bandwidths.roofs
-    found.warnings += bandwidths.warnings
+    findings.roofs += bandwidths.roofs
+    findings.warnings += bandwidths.warnings
     curves |= bandwidths.curves
 
     gauge.enter("overheads")
-    found.timings |= overhead.measure(device, stopwatch, quick=quick, tick=gauge.tick)
+    findings.timings |= overhead.measure(device, stopwatch, quick=quick, tick=gauge.tick)
     gauge.enter("vector units")
     for dtype in vector.DTYPES:
         chain = vector.measure(device, stopwatch, dtype, seconds=0.2 if quick else 0.5)
-        found.roofs += _vector_roof(device, dtype, chain, bursts)
-        if isinstance(chain, str) and chain not in found.warnings:
-            found.warnings.append(chain)
+        findings.roofs += _vector_roof(device, dtype, chain, bursts)
+        if isinstance(chain, str) and chain not in findings.warnings:
+            findings.warnings.append(chain)
     if device.kind == "cuda":
         gauge.enter("host link")
-        found.roofs += host_link.measure(device, quick=quick, tick=gauge.tick)
+        findings.roofs += host_link.measure(device, quick=quick, tick=gauge.tick)
     if not quick:
-        _measure_slow(device, bursts, found, gauge)
-    return _machine(device, found, bandwidths, curves, quick=quick)
+        _measure_slow(device, bursts, findings, gauge)
+    return _machine(device, findings, bandwidths, curves, quick=quick)
 
 
 def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _Gauge) -> None:
@@ -125,14 +125,16 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
     for burst in bursts:
         gauge.tick()
         dtype = burst.name.removeprefix("matmul.")
-        held = matmul.sustained(device, dtype, stopwatch, burst, seconds=_SUSTAINED_S[device.kind])
-        if held is None:
+        sustained = matmul.sustained(
+            device, dtype, stopwatch, burst, seconds=_SUSTAINED_S[device.kind]
+        )
+        if sustained is None:
             continue
-        found.roofs.append(held)
-        if held.value > burst.value:
+        found.roofs.append(sustained)
+        if sustained.value > burst.value:
             # Nothing is faster than the roof; on a noisy machine the sweep may have been too slow.
             place = found.roofs.index(burst)
-            found.roofs[place] = msgspec.structs.replace(held, name=burst.name)
+            found.roofs[place] = msgspec.structs.replace(sustained, name=burst.name)
     gauge.enter("compiled code")
     found.timings |= _tolerate(
         lambda: overhead.measure_compiled(device, stopwatch, found.timings["python_add_ns"].ns),

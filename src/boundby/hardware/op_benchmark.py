@@ -97,7 +97,7 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
         raise ValueError("too large for the memory that the script leaves")
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
     torch.backends.cudnn.allow_tf32 = exercise.loose
-    own = _OWN.get(exercise.name)
+    make_fused = _OWN.get(exercise.name)
     make = _Maker(
         torch,
         device,
@@ -106,8 +106,8 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
     )
     args = [make.value(value) for value in exercise.args]
     indices.fill_bags(torch, exercise.name, args)
-    if own is not None:
-        return own(torch, args)
+    if make_fused is not None:
+        return make_fused(torch, args)
     namespace, _, name = exercise.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name)
     with torch.no_grad():

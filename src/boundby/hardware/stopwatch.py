@@ -81,14 +81,14 @@ def time_host_in_turns(
         work()
     samples: list[list[float]] = [[] for _ in workloads]
     for _ in range(rounds):
-        for (work, calls), mine in zip(workloads, samples, strict=True):
+        for (work, calls), workload_samples in zip(workloads, samples, strict=True):
             if settle:
                 settle()
             began = time.perf_counter_ns()
             for _ in range(calls):
                 work()
-            mine.append((time.perf_counter_ns() - began) / calls)
-    return [Timing.of(mine) for mine in samples]
+            workload_samples.append((time.perf_counter_ns() - began) / calls)
+    return [Timing.of(workload_samples) for workload_samples in samples]
 
 
 class CpuStopwatch:

@@ -1,4 +1,4 @@
-"""The founding notes' claims as experiments: predicted from the saved machine, then measured."""
+"""Performance laws as experiments: predicted from the saved machine, then measured."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ def predict(machine: Machine, _: Probe) -> Predictions:
             elements / 1.5,
             elements,
             elements * 2.0,
-            "elements of an operator from which the device, not the host, sets the pace",
+            "operator size from which the device, not the host, is the limit, in elements",
             rests_on=rests,
         ),
         "host": between(
             cost / 1.25,
             cost,
             cost * 2.0,
-            "pace of the smallest operators",
+            "time per operator of the smallest operators",
             "ns",
             rests_on=("eager_op_ns",),
         ),
@@ -75,7 +75,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
             max(0.9, corner / 1.4),
             corner,
             corner * 1.3,
-            "time at the crossing over the cost of asking",
+            "time at the crossing over the dispatch cost",
             "x",
             rests_on=("eager_op_ns",),
         ),
@@ -87,14 +87,14 @@ def measure(bench: Bench, _: Probe) -> Measured:
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES
     arrays = [torch.rand(elements, device=bench.target) for _ in range(3)]
-    law = predict(bench.machine, Probe())
-    largest = min(elements, int(_FARTHEST[bench.device.kind] * law["crossover"].value))
+    predicted = predict(bench.machine, Probe())
+    largest = min(elements, int(_FARTHEST[bench.device.kind] * predicted["crossover"].value))
     sizes = [_SMALLEST * 2**p for p in range(30) if _SMALLEST * 2**p <= largest]
     with torch.inference_mode():
-        times = [_pace(bench, arrays, size) for size in sizes]
+        times = [_time_per_operator(bench, arrays, size) for size in sizes]
         level, rise = flat(times), slope(sizes, times)
         found = crossing(level, rise)
-        at_crossing = _pace(bench, arrays, max(_SMALLEST, round(found.value)))
+        at_crossing = _time_per_operator(bench, arrays, max(_SMALLEST, round(found.value)))
     return Measured(
         found={
             "crossover": found,
@@ -102,8 +102,8 @@ def measure(bench: Bench, _: Probe) -> Measured:
             "bandwidth": rise.inverse(1e9 * _BYTES),
             "overlap": at_crossing.over(level),
         },
-        summary=f"operators of fewer than {units.count(round(found.value))} elements are paced by "
-        f"the host; {units.count(round(law['crossover'].value))} were predicted",
+        summary=f"the host limits operators of fewer than {units.count(round(found.value))} "
+        f"elements; predicted: {units.count(round(predicted['crossover'].value))}",
         plots=[
             Lines(
                 title="Time per operator",
@@ -111,15 +111,15 @@ def measure(bench: Bench, _: Probe) -> Measured:
                 y=Axis(name="time", unit="ns"),
                 series=[Series(name="addition", points=points_of(sizes, times))],
                 marks=[
-                    Mark(x=law["crossover"].value, name="predicted", predicted=True),
-                    Mark(x=found.value, name="found"),
+                    Mark(x=predicted["crossover"].value, name="predicted", predicted=True),
+                    Mark(x=found.value, name="measured"),
                 ],
             )
         ],
     )
 
 
-def _pace(bench: Bench, arrays: list[Any], size: int) -> Interval:
+def _time_per_operator(bench: Bench, arrays: list[Any], size: int) -> Interval:
     """Time per operator when many of one size are issued in a row."""
     import torch
 

@@ -16,14 +16,14 @@ _ENDS = 3  # points at either end
 
 
 def flat(times: Sequence[Interval], *, points: int = _ENDS) -> Interval:
-    """The time that the first points share."""
+    """The level of the first points, where the time does not depend on the size."""
     return middle(times[:points])
 
 
 def slope(
     sizes: Sequence[float], times: Sequence[Interval], *, power: int = 1, points: int = _ENDS
 ) -> Interval:
-    """Time per size to a power, that the last points share."""
+    """Time per size to a power, from the last points."""
     ends = zip(sizes[-points:], times[-points:], strict=True)
     return middle([time.times(1 / size**power) for size, time in ends])
 

@@ -29,7 +29,8 @@ from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
 
 _INNER = {"cuda": 8192, "cpu": 4096}
-# A CPU's products first lay the weights out anew: that is small beside the arithmetic only far out.
+# A product on a CPU first copies the weights into another layout. That time is small compared with
+# the arithmetic only for large batches.
 _FARTHEST = {"cuda": 16, "cpu": 64}
 
 
@@ -56,14 +57,16 @@ def predict(machine: Machine, _: Probe) -> Predictions:
 def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
-    law = predict(bench.machine, Probe())
+    predicted = predict(bench.machine, Probe())
     dtype = product_dtype(bench.machine)
     real, inner = getattr(torch, dtype), _INNER[bench.device.kind]
     size = streamed_bytes(bench.machine, quick=bench.quick) // (2 if bench.cuda else 1)
     columns = size // (BYTES[dtype] * inner) // 128 * 128
     weights = torch.randn(columns, inner, dtype=real, device=bench.target).t()
     batches = [
-        2**p for p in range(16) if 2**p <= _FARTHEST[bench.device.kind] * law["critical"].value
+        2**p
+        for p in range(16)
+        if 2**p <= _FARTHEST[bench.device.kind] * predicted["critical"].value
     ]
     products = []
     for batch in batches:
@@ -81,10 +84,10 @@ def measure(bench: Bench, _: Probe) -> Measured:
             "bandwidth": level.inverse(1e9 * BYTES[dtype] * inner * columns),
             "flops": rise.inverse(1e9 * flops),
         },
-        plots=_plots(batches, times, flops, law["critical"].value, found.value),
-        summary=f"compute-bound from about {found.value:.0f} rows; {law['critical'].value:.0f} "
-        "were predicted",
-        notes=_above(batches, times, level, rise),
+        plots=_plots(batches, times, flops, predicted["critical"].value, found.value),
+        summary=f"compute-bound from about {found.value:.0f} rows; predicted: "
+        f"{predicted['critical'].value:.0f}",
+        notes=_largest_excess(batches, times, level, rise),
     )
 
 
@@ -94,23 +97,25 @@ def _product(rows: Any, weights: Any, out: Any) -> Workload:
     return lambda: torch.mm(rows, weights, out=out)
 
 
-def _above(batches: list[int], times: list[Interval], level: Interval, rise: Interval) -> list[str]:
-    """Where between the two lines the product is worst off."""
+def _largest_excess(
+    batches: list[int], times: list[Interval], level: Interval, rise: Interval
+) -> list[str]:
+    """A note on the batch whose time is furthest above the two lines."""
     ratios = {
         batch: time.value / max(level.value, rise.value * batch)
         for batch, time in zip(batches, times, strict=True)
     }
     worst = max(ratios, key=lambda batch: ratios[batch])
     return [
-        f"slowest beside the law at {worst} rows: {ratios[worst]:.1f} times what the weights or "
-        "the arithmetic alone would take there"
+        f"furthest above the law at {worst} rows: {ratios[worst]:.1f} times the larger of the time "
+        "to read the weights and the time of the arithmetic"
     ]
 
 
 def _plots(
     batches: list[int], times: list[Interval], flops: float, critical: float, found: float
 ) -> list[Plot]:
-    marks = [Mark(x=critical, name="predicted", predicted=True), Mark(x=found, name="found")]
+    marks = [Mark(x=critical, name="predicted", predicted=True), Mark(x=found, name="measured")]
     x = Axis(name="batch (rows)")
     return [
         Lines(

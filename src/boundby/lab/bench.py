@@ -14,7 +14,7 @@ from boundby.model.lab import Interval
 
 _WALL_NS = 5e6  # minimum duration of a sample
 _ROUNDS = 7  # the median of them counts
-_LOOKS, _FEWEST_A_LOOK = 5, 2  # samples, and calls in each
+_SAMPLES, _FEWEST_CALLS = 5, 2  # samples, and calls in each
 
 
 @dataclass
@@ -58,18 +58,18 @@ class Bench:
         Roofs are the machine's limits. Other programs only add time, so the fastest sample is
         nearest to the limit, and the median is the other end of its interval.
         """
-        count = 2 if self.quick else _LOOKS
-        looks = [
-            [self.time(work, seconds=seconds / count, fewest=_FEWEST_A_LOOK) for work in workloads]
+        count = 2 if self.quick else _SAMPLES
+        samples = [
+            [self.time(work, seconds=seconds / count, fewest=_FEWEST_CALLS) for work in workloads]
             for _ in range(count)
         ]
-        found = []
-        for taken in zip(*looks, strict=True):
-            ordered = sorted(taken, key=lambda each: each.value)
+        intervals = []
+        for of_workload in zip(*samples, strict=True):
+            ordered = sorted(of_workload, key=lambda each: each.value)
             best, usual = ordered[0], ordered[count // 2]
             high = max(best.high, usual.value)
-            found.append(Interval(low=best.low, value=best.value, high=high))
-        return found
+            intervals.append(Interval(low=best.low, value=best.value, high=high))
+        return intervals
 
     def wall(self, work: Workload, *, rounds: int = _ROUNDS) -> Interval:
         """Time of one call in a script: many calls in a row, then a sync."""
@@ -88,13 +88,13 @@ class Bench:
             for name, work in workloads.items():
                 self.host_speed.sample()
                 samples[name].append(self._sample(work, calls[name]))
-        found = {name: spread(Timing.of(taken)) for name, taken in samples.items()}
+        usual_times = {name: spread(Timing.of(taken)) for name, taken in samples.items()}
         if not fastest:
-            return found
+            return usual_times
         least = {name: min(taken) for name, taken in samples.items()}
         return {
             name: Interval(low=least[name], value=least[name], high=usual.value)
-            for name, usual in found.items()
+            for name, usual in usual_times.items()
         }
 
     def _calls(self, work: Workload) -> int:

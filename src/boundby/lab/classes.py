@@ -106,24 +106,24 @@ def measure(bench: Bench, _: Probe) -> Measured:
     diagnosis = diagnose(ticked, warmup=3, steps=5, profiled=2, machine=bench.machine)
     rows: dict[str, ClassRow] = {row.name: row for row in diagnosis.classes}
     products = rows["contraction"]
-    seen = Measured(
+    measured = Measured(
         found={"flops": exactly(products.flops_share), "time": exactly(products.time_share)}
     )
     for name in ("normalization", "elementwise"):
         slower = rows[name].slower_than_contractions if name in rows else None
         if slower:
-            seen.found[name] = exactly(slower)
+            measured.found[name] = exactly(slower)
     for name, row in rows.items():
         if row.time_share > 0:
-            seen.add(f"time.{name}", f"{name}: share of the time", "share", row.time_share)
-            seen.add(f"flops.{name}", f"{name}: share of the FLOPs", "share", row.flops_share)
-    seen.add("step", "one training step", "ns", diagnosis.step.wall_ns)
-    seen.summary = (
+            measured.add(f"time.{name}", f"{name}: share of the time", "share", row.time_share)
+            measured.add(f"flops.{name}", f"{name}: share of the FLOPs", "share", row.flops_share)
+    measured.add("step", "one training step", "ns", diagnosis.step.wall_ns)
+    measured.summary = (
         f"products are {products.flops_share:.2%} of the FLOPs and "
         f"{units.share(products.time_share)} of the time (99.80% and 61% in the paper)"
     )
-    seen.plots.append(_plot(rows))
-    return seen
+    measured.plots.append(_plot(rows))
+    return measured
 
 
 def _plot(rows: dict[str, ClassRow]) -> Bars:

@@ -34,11 +34,11 @@ from boundby.lab.rates import overhead_of, rate_of
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-# Every layer's product and, in backward, two: but the gradient of the data is not computed.
+# One product per layer in the forward and two in the backward, without the gradient of the data.
 PRODUCTS = 3 * LAYERS - 1
-# A framework function is several lines with lookups: the time of some additions.
+# A function of the framework takes several lines with lookups: as long as this many additions.
 ADDITIONS_A_CALL = 5
-# The factor from the sum of the cheapest requests to the time of a mixed step.
+# Time of a real step relative to the sum of the cheapest costs of its parts.
 LEAST, USUAL, MOST = 1 / 1.25, 1.5, 2.5
 
 
@@ -56,7 +56,7 @@ def probe(bench: Bench) -> Probe:
     compiled(*arguments)
     figures = {
         "operators": counts.operators,
-        "looks": counts.looks,
+        "views": counts.views,
         "nodes": count_nodes(loss_of()),
         "calls": count_calls(eager),
         "eager_bytes": counts.bytes,
@@ -80,7 +80,7 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
         for name, ns in {"eager": eager, "compiled": compiled}.items()
     }
     predictions["speedup"] = between(
-        1.2, eager / compiled, 20.0, "torch.compile: times as fast as eager", "x"
+        1.2, eager / compiled, 20.0, "torch.compile: speed-up over eager", "x"
     )
     if machine.overheads.graph_kernel_ns:
         graph = probe.figures["operators"].value * machine.overheads.graph_kernel_ns
@@ -97,31 +97,33 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
 
 def _eager_ns(machine: Machine, probe: Probe) -> float:
     count = {name: figure.value for name, figure in probe.figures.items()}
-    asking, look, call = _costs(machine)
+    dispatch, view, call = _costs(machine)
     # If not measured, a node is assumed to cost as much as an operator.
-    node = (machine.overheads.trained_op_ns or 2 * asking) - asking
-    requests = count["operators"] * asking + count["looks"] * look + count["nodes"] * max(0.0, node)
+    node = (machine.overheads.trained_op_ns or 2 * dispatch) - dispatch
+    operators = count["operators"] * dispatch + count["views"] * view
+    requests = operators + count["nodes"] * max(0.0, node)
     return requests + count["calls"] * call + _arithmetic_ns(machine)
 
 
 def _compiled_ns(machine: Machine, probe: Probe) -> float:
     count = {name: figure.value for name, figure in probe.figures.items()}
-    asking, look, call = _costs(machine)
-    kernel = machine.overheads.compiled_kernel_ns or asking
-    kernels = (count["kernels"] - PRODUCTS) * kernel + PRODUCTS * asking
-    handed = overhead_of(machine, "compiled_call_ns") + count["tensors"] * look
-    return handed + kernels + count["compiled_calls"] * call + _arithmetic_ns(machine)
+    dispatch, view, call = _costs(machine)
+    kernel = machine.overheads.compiled_kernel_ns or dispatch
+    kernels = (count["kernels"] - PRODUCTS) * kernel + PRODUCTS * dispatch
+    entry = overhead_of(machine, "compiled_call_ns") + count["tensors"] * view
+    return entry + kernels + count["compiled_calls"] * call + _arithmetic_ns(machine)
 
 
 def _costs(machine: Machine) -> tuple[float, float, float]:
-    """The costs of a request, of one without a launch, and of a Python function call."""
-    asking = overhead_of(machine, "eager_op_ns")
-    look = max(0.0, asking - (machine.overheads.launch_ns or 0.0))
-    return asking, look, ADDITIONS_A_CALL * overhead_of(machine, "python_add_ns")
+    """Host time in ns of an eager operator, of a view, and of a Python function call."""
+    dispatch = overhead_of(machine, "eager_op_ns")
+    view = max(0.0, dispatch - (machine.overheads.launch_ns or 0.0))
+    return dispatch, view, ADDITIONS_A_CALL * overhead_of(machine, "python_add_ns")
 
 
 def _arithmetic_ns(machine: Machine) -> float:
-    """On a CPU the thread that issues also multiplies; a GPU multiplies meanwhile."""
+    """Time of the products on a CPU, where they run on the issuing thread; on a GPU they
+    overlap."""
     if machine.kind != "cpu":
         return 0.0
     return PRODUCTS * 2 * BATCH * WIDTH**2 / rate_of(machine, "matmul.float32") * 1e9
@@ -136,42 +138,42 @@ def measure(bench: Bench, probe: Probe) -> Measured:
     if bench.cuda:
         workloads["graph"] = _graph(bench)
     times = bench.compare(workloads)
-    seen = Measured(found=dict(times))
-    seen.found["speedup"] = times["eager"].over(times["compiled"])
+    measured = Measured(found=dict(times))
+    measured.found["speedup"] = times["eager"].over(times["compiled"])
     for name, words in {
         "operators": "eager torch: operators of a step",
         "nodes": "eager torch: nodes of backward",
         "calls": "eager torch: functions that Python calls in a step",
         "kernels": "torch.compile: kernels of a step",
     }.items():
-        seen.add(name, words, "", probe.figures[name])
+        measured.add(name, words, "", probe.figures[name])
     for name, words in {
         "eager_bytes": "eager torch: traffic of a step",
-        "least_bytes": "traffic of a step if every number moved once",
+        "least_bytes": "minimum traffic of a step: each input read and each result written once",
     }.items():
         if name in probe.figures:
-            seen.add(name, words, "B", probe.figures[name])
-    _add_jax(bench, seen, times)
+            measured.add(name, words, "B", probe.figures[name])
+    _add_jax(bench, measured, times)
     fastest = min(times, key=lambda name: times[name].value)
-    seen.summary = (
+    measured.summary = (
         f"{probe.figures['operators'].value:.0f} operators take "
-        f"{units.time(times['eager'].value)} in eager mode, {fastest} "
+        f"{units.time(times['eager'].value)} in eager mode; fastest: {fastest}, "
         f"{units.time(times[fastest].value)}"
     )
-    law = predict(bench.machine, probe)
+    predicted = predict(bench.machine, probe)
     names = {"eager": "eager torch", "compiled": "torch.compile", "graph": "CUDA graph"}
     bars = [
         Bar(
             name=names.get(name, name),
             value=time.value,
-            low=law[name].low if name in law else None,
-            high=law[name].high if name in law else None,
+            low=predicted[name].low if name in predicted else None,
+            high=predicted[name].high if name in predicted else None,
         )
         for name, time in times.items()
     ]
     axis = Axis(name="time of a step", unit="ns")
-    seen.plots.append(Bars(title="The same step", axis=axis, bars=bars))
-    return seen
+    measured.plots.append(Bars(title="The same step", axis=axis, bars=bars))
+    return measured
 
 
 def _least_traffic(arguments: tuple[Any, ...]) -> float:
@@ -180,18 +182,23 @@ def _least_traffic(arguments: tuple[Any, ...]) -> float:
     return float(2 * sum(each.nbytes for state in states for each in state) + x.nbytes + y.nbytes)
 
 
-def _add_jax(bench: Bench, seen: Measured, times: dict[str, Interval]) -> None:
-    found = time_jax(bench.device.kind, quick=bench.quick)
-    if isinstance(found, str):
-        seen.notes.append(found)
+def _add_jax(bench: Bench, measured: Measured, times: dict[str, Interval]) -> None:
+    jax_times = time_jax(bench.device.kind, quick=bench.quick)
+    if isinstance(jax_times, str):
+        measured.notes.append(jax_times)
         return
-    seen.notes.append(found.words)
-    for name, samples in {"JAX": found.plain, "JAX jit": found.jit}.items():
+    measured.notes.append(jax_times.words)
+    for name, samples in {"JAX": jax_times.plain, "JAX jit": jax_times.jit}.items():
         times[name] = samples
-        seen.add(name, f"{name}: the step", "ns", samples)
-    if found.bytes is not None:
-        seen.add("jax_bytes", "JAX jit: traffic of a step", "B", found.bytes)
-    seen.add("jax_speedup", "JAX jit: times as fast as without", "x", found.plain.over(found.jit))
+        measured.add(name, f"{name}: the step", "ns", samples)
+    if jax_times.bytes is not None:
+        measured.add("jax_bytes", "JAX jit: traffic of a step", "B", jax_times.bytes)
+    measured.add(
+        "jax_speedup",
+        "JAX jit: speed-up over JAX without jit",
+        "x",
+        jax_times.plain.over(jax_times.jit),
+    )
 
 
 def _graph(bench: Bench) -> Workload:

@@ -1,4 +1,4 @@
-"""Run one experiment: predict, measure, judge."""
+"""Runs one experiment: predicts, measures, compares."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def conduct(
     bench: Bench,
     on_prediction: Callable[[Predictions], None] = lambda _: None,
 ) -> Result:
-    """Predict, report, measure, judge. The prediction is made before the measurement begins."""
+    """Predict, report, measure, compare. The prediction is made before the measurement begins."""
     began, others = time.perf_counter(), OtherProcesses()
     bench.host_speed.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
@@ -34,24 +34,26 @@ def conduct(
     on_prediction(predicted)
     observation = experiment.measure(bench, probe)
     bench.host_speed.settle()
-    law = at_measured_speed(experiment, bench, probe, predicted)
-    measured = judge(law, observation)
+    at_speed = at_measured_speed(experiment, bench, probe, predicted)
+    measured = judge(at_speed, observation)
     misses = [name for name, found in measured.items() if found.held is False]
     judged = [found for found in measured.values() if found.held is not None]
-    why = observation.summary or "every figure lies where it was predicted"
-    rescued = [
+    why = observation.summary or "every figure is in its predicted range"
+    held_at_speed = [
         name
         for name, found in measured.items()
         if found.held and not predicted[name].overlaps(found)
     ]
     disturbed = [*filter(None, (bench.host_speed.words(bench.machine), others.words()))]
-    if misses or rescued:
-        said = [_explain(name, predicted, law, observation) for name in misses + rescued]
-        why = "; ".join([*said, *disturbed] if misses else [why, *said, *disturbed])
+    if misses or held_at_speed:
+        explanations = [
+            _explain(name, predicted, at_speed, observation) for name in misses + held_at_speed
+        ]
+        why = "; ".join([*explanations, *disturbed] if misses else [why, *explanations, *disturbed])
     if misses:
         why += _explain_by_roofs(experiment, bench, probe, predicted, measured, misses)
     unmeasured = [predicted[name].what for name in predicted if name not in measured]
-    notes = observation.notes + ([] if misses or rescued else disturbed)
+    notes = observation.notes + ([] if misses or held_at_speed else disturbed)
     notes += [f"not measured: {what}" for what in unmeasured]
     return Result(
         name=experiment.name,
@@ -88,39 +90,40 @@ def judge(predicted: Predictions, observation: Measured) -> dict[str, Measuremen
 def at_measured_speed(
     experiment: Experiment, bench: Bench, probe: Probe, predicted: Predictions
 ) -> Predictions:
-    """The law's prediction at the host speeds that were measured, if it depends on the host."""
-    seen = bench.host_speed.relative_to(bench.machine)
-    if seen is None:
+    """The prediction at the measured host speeds, if it depends on the host."""
+    slowdown = bench.host_speed.relative_to(bench.machine)
+    if slowdown is None:
         return predicted
     fast, usual, slow = (
         experiment.predict(bench.machine.with_host_slowdown(factor), probe)
         for factor in (
-            min(seen.low, seen.low**_NATIVE),
-            seen.value,
-            max(seen.high, seen.high**_NATIVE),
+            min(slowdown.low, slowdown.low**_NATIVE),
+            slowdown.value,
+            max(slowdown.high, slowdown.high**_NATIVE),
         )
     )
     return {
         name: msgspec.structs.replace(
-            law,
+            prediction,
             low=min(fast[name].low, slow[name].low),
             value=usual[name].value,
             high=max(fast[name].high, slow[name].high),
         )
-        if set(law.rests_on) & set(HOST_COSTS)
-        else law
-        for name, law in predicted.items()
+        if set(prediction.rests_on) & set(HOST_COSTS)
+        else prediction
+        for name, prediction in predicted.items()
     }
 
 
 def _explain(
     name: str, predicted: Predictions, at_speed: Predictions, observation: Measured
 ) -> str:
-    law = predicted[name]
-    words = f"{law.what}: predicted {units.quantity(law.value, law.unit)}"
-    if at_speed[name].value != law.value:
-        words += f" ({units.quantity(at_speed[name].value, law.unit)} at the measured host speed)"
-    words += f", found {units.quantity(observation.found[name].value, law.unit)}"
+    prediction = predicted[name]
+    unit = prediction.unit
+    words = f"{prediction.what}: predicted {units.quantity(prediction.value, unit)}"
+    if at_speed[name].value != prediction.value:
+        words += f" ({units.quantity(at_speed[name].value, unit)} at the measured host speed)"
+    words += f", measured {units.quantity(observation.found[name].value, unit)}"
     reason = observation.reasons.get(name)
     return f"{words}, because {reason}" if reason else words
 
@@ -144,28 +147,28 @@ def _explain_by_roofs(
         if not 1 / _CHANGED <= change[1] / change[0] <= _CHANGED
     }
     if not changes:
-        return "; the roofs behind it, measured again, are as saved"
-    seen = bench.host_speed.relative_to(bench.machine)
+        return "; its roofs, measured again, are unchanged"
+    slowdown = bench.host_speed.relative_to(bench.machine)
     words = ", ".join(
-        f"{name} {new / old:.2f} times what was saved"
+        f"{name} {new / old:.2f} times the saved value"
         + (
-            " as the host's speed"
-            if seen and name in HOST_COSTS and _meets(seen, new / old)
+            " (the host's speed)"
+            if slowdown and name in HOST_COSTS and _is_explained_by(slowdown, new / old)
             else ""
         )
         for name, (old, new) in changes.items()
     )
-    again = experiment.predict(now, probe)
-    repeated_hits = [
-        name for name in misses if name in again and again[name].overlaps(measured[name])
+    repeated = experiment.predict(now, probe)
+    explained = [
+        name for name in misses if name in repeated and repeated[name].overlaps(measured[name])
     ]
-    if len(repeated_hits) == len(misses):
-        return f"; the machine has changed ({words}): with its roofs as they are now, it holds"
-    return f"; measured again, the machine has changed ({words}), which does not explain it all"
+    if len(explained) == len(misses):
+        return f"; the machine has changed ({words}): with the present roofs it holds"
+    return f"; measured again, the machine has changed ({words}), which does not explain all of it"
 
 
-def _meets(seen: Interval, factor: float) -> bool:
-    return seen.low / _CHANGED <= factor <= seen.high * _CHANGED
+def _is_explained_by(slowdown: Interval, factor: float) -> bool:
+    return slowdown.low / _CHANGED <= factor <= slowdown.high * _CHANGED
 
 
 def failed(experiment: Experiment, reason: str) -> Result:

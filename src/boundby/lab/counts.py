@@ -14,13 +14,13 @@ _VIEWS = {"view", "_unsafe_view", "t", "transpose", "detach", "expand", "alias",
 
 @dataclass(kw_only=True)
 class Counts:
-    """`operators` do work on the device; `looks` are tensors that the host only handles.
+    """`operators` do work on the device; `views` are tensors that only the host handles.
 
-    A view is a look, and so is each tensor of a list operator that one kernel processes.
+    Each tensor of a list operator that one kernel processes counts as a view.
     """
 
     operators: int = 0
-    looks: int = 0
+    views: int = 0
     bytes: int = 0
 
 
@@ -39,7 +39,7 @@ def count_operators(step: Workload) -> Counts:
             if function.namespace != "aten":
                 return out
             if function.overloadpacket.__name__ in _VIEWS:
-                counts.looks += 1
+                counts.views += 1
                 return out
             listed = args[0] if args and isinstance(args[0], list | tuple) else []
             if listed and listed[0].device.type == "cpu":
@@ -47,7 +47,7 @@ def count_operators(step: Workload) -> Counts:
                 counts.operators += len(listed)
             else:
                 counts.operators += 1
-                counts.looks += len(listed)
+                counts.views += len(listed)
             leaves = tree_leaves((args, kwargs, out))
             counts.bytes += sum(leaf.nbytes for leaf in leaves if hasattr(leaf, "nbytes"))
             return out
@@ -60,14 +60,14 @@ def count_operators(step: Workload) -> Counts:
 
 def count_nodes(loss: Any) -> int:
     """Nodes that backward visits from here."""
-    seen: set[Any] = set()
-    left = [loss.grad_fn]
-    while left:
-        node = left.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            left += [following for following, _ in node.next_functions]
-    return len(seen)
+    visited: set[Any] = set()
+    pending = [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in visited:
+            visited.add(node)
+            pending += [following for following, _ in node.next_functions]
+    return len(visited)
 
 
 def count_calls(step: Workload) -> int:

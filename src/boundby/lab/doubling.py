@@ -44,7 +44,7 @@ _SKINNY = {"cuda": (4, 8192), "cpu": (1, 4096)}  # batch, inner dimension
 
 def predict(machine: Machine, _: Probe) -> Predictions:
     dtype = product_dtype(machine)
-    asking_ns = _TINY_OPERATORS * overhead_of(machine, "eager_op_ns")
+    dispatch_ns = _TINY_OPERATORS * overhead_of(machine, "eager_op_ns")
     extra_ns = 2e9 * _LAYERS * _TINY_BATCH * _TINY**2 / product_rate(machine, dtype).value
     batch, _inner = _SKINNY[machine.kind]
     per_row = (
@@ -54,20 +54,20 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     memory = ("memory.dram",)
     return {
         "overhead": between(
-            0.9, 1 + extra_ns / asking_ns, 1.15, "tiny layers: time at twice the batch", "x"
+            0.9, 1 + extra_ns / dispatch_ns, 1.15, "tiny layers: time at twice the batch", "x"
         ),
         "compute": around(2.0, "large product: time at twice the batch", "x", within=1.15),
         "skinny": between(
             0.8 * skinny, skinny, 1.25 * skinny, "skinny product: time at twice the batch", "x"
         ),
         "skinny_bandwidth": around(
-            1.0, "skinny product: share of the memory's rate", "share", rests_on=memory
+            1.0, "skinny product: share of the memory bandwidth", "share", rests_on=memory
         ),
         "overhead_bandwidth": between(
             0.0,
-            _tiny_bytes() / asking_ns * 1e9 / rate_of(machine, "memory.dram"),
+            _tiny_bytes() / dispatch_ns * 1e9 / rate_of(machine, "memory.dram"),
             0.2,
-            "tiny layers: share of the memory's rate",
+            "tiny layers: share of the memory bandwidth",
             "share",
         ),
     }
@@ -81,12 +81,12 @@ def measure(bench: Bench, _: Probe) -> Measured:
     columns = size // (BYTES[product_dtype(bench.machine)] * inner) // 128 * 128
     weights = _numbers(bench, columns, inner).t()
     square = _numbers(bench, width, width)
-    tiny = _both(bench, _TINY_BATCH, lambda batch: _tiny_model(bench, batch))
-    big = _both(bench, large, lambda batch: _product(bench, batch, square))
-    thin = _both(bench, skinny, lambda batch: _product(bench, batch, weights))
+    tiny = _at_both_batches(bench, _TINY_BATCH, lambda batch: _tiny_model(bench, batch))
+    big = _at_both_batches(bench, large, lambda batch: _product(bench, batch, square))
+    thin = _at_both_batches(bench, skinny, lambda batch: _product(bench, batch, weights))
     whole = rate_of(bench.machine, "memory.dram") / 1e9
     moved = BYTES[product_dtype(bench.machine)] * inner * columns
-    seen = Measured(
+    measured = Measured(
         found={
             "overhead": tiny[1].over(tiny[0]),
             "compute": big[1].over(big[0]),
@@ -95,34 +95,34 @@ def measure(bench: Bench, _: Probe) -> Measured:
             "overhead_bandwidth": tiny[0].inverse(_tiny_bytes() / whole),
         }
     )
-    seen.add("overhead_ns", "tiny layers: time", "ns", tiny[0])
-    seen.add("skinny_ns", "skinny product: time", "ns", thin[0])
-    share = seen.found["skinny_bandwidth"].value
-    seen.summary = (
-        f"tiny layers and a skinny product both take the same time at twice the batch; only the "
-        f"product runs at {units.share(share)} of the memory's rate"
+    measured.add("overhead_ns", "tiny layers: time", "ns", tiny[0])
+    measured.add("skinny_ns", "skinny product: time", "ns", thin[0])
+    share = measured.found["skinny_bandwidth"].value
+    measured.summary = (
+        f"tiny layers and the skinny product take the same time at twice the batch; only the "
+        f"product runs at {units.share(share)} of the memory bandwidth"
     )
     bars = {"tiny layers": "overhead", "large product": "compute", "skinny product": "skinny"}
-    law = predict(bench.machine, Probe())
-    seen.plots.append(
+    predicted = predict(bench.machine, Probe())
+    measured.plots.append(
         Bars(
             title="Time at twice the batch over time at one",
             axis=Axis(name="ratio", unit="x", log=False),
             bars=[
                 Bar(
                     name=name,
-                    value=seen.found[key].value,
-                    low=law[key].low,
-                    high=law[key].high,
+                    value=measured.found[key].value,
+                    low=predicted[key].low,
+                    high=predicted[key].high,
                 )
                 for name, key in bars.items()
             ],
         )
     )
-    return seen
+    return measured
 
 
-def _both(bench: Bench, batch: int, model: Callable[[int], Workload]) -> list[Interval]:
+def _at_both_batches(bench: Bench, batch: int, model: Callable[[int], Workload]) -> list[Interval]:
     """The time at a batch and at twice that batch."""
     return list(bench.compare({"one": model(batch), "two": model(2 * batch)}).values())
 

@@ -31,7 +31,7 @@ class Probe:
 class Measured:
     """The measurement: `found` by the names of the predictions, `also` without one.
 
-    `reasons` explain figures that miss, from other measurements.
+    `reasons` explain figures outside of their predicted range, from other measurements.
     """
 
     found: dict[str, Interval] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Experiment:
     probe: Callable[[Bench], Probe] | None = None
     # Its duration, for the progress bar, measured on a CPU with two cores.
     seconds: float = 10.0
-    # It starts a profiler, or slows its process in another way: to be run last.
+    # It starts a profiler or slows its process in another way, so it is run last.
     marks_process: bool = False
 
     @property

@@ -29,7 +29,7 @@ from boundby.model.lab import Axis, Bar, Bars, Interval
 _BYTES_PER_ELEMENT = 8  # one float32 read, one written
 # Small enough for a core's own cache and one thread, large enough to outweigh the call.
 _CACHED_ELEMENTS = 16 * 1024
-# Arithmetic hides behind memory only if it takes clearly less time.
+# Arithmetic is hidden behind memory traffic only below this share of its time.
 _HIDDEN = 0.6
 
 
@@ -69,21 +69,21 @@ def measure(bench: Bench, _: Probe) -> Measured:
     }
     with torch.no_grad():
         times = bench.compare(workloads)
-    one, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
-    seen = Measured(
+    single, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
+    measured = Measured(
         found={
-            "one": one.times(1 / elements),
-            "eager": both.over(one),
-            "fused": fused.over(one),
+            "one": single.times(1 / elements),
+            "eager": both.over(single),
+            "fused": fused.over(single),
             "gelu": times["gelu"].over(times["relu"]),
         },
-        summary=f"two eager passes take {both.value / one.value:.2f} times one, the fused pair "
-        f"{fused.value / one.value:.2f} times: the trip to memory is what costs",
+        summary=f"two eager passes take {both.value / single.value:.2f} times one, the fused pair "
+        f"{fused.value / single.value:.2f} times: the memory traffic sets the time",
     )
-    _find_reasons(bench, seen, x)
+    _find_reasons(bench, measured, x)
     pass_ns = predict(bench.machine, Probe())["one"].times(elements)
-    seen.plots.append(_plot(times, pass_ns))
-    return seen
+    measured.plots.append(_plot(times, pass_ns))
+    return measured
 
 
 def _cosines(count: int, x: Any) -> Any:
@@ -95,12 +95,12 @@ def _cosines(count: int, x: Any) -> Any:
 def _plot(times: dict[str, Interval], one: Interval) -> Bars:
     bars = []
     for name, time in times.items():
-        law = one.times(2 if "eager" in name else 1)
-        bars.append(Bar(name=name, value=time.value, low=law.low, high=law.high))
+        predicted = one.times(2 if "eager" in name else 1)
+        bars.append(Bar(name=name, value=time.value, low=predicted.low, high=predicted.high))
     return Bars(title="Time of one call", axis=Axis(name="time", unit="ns", log=False), bars=bars)
 
 
-def _find_reasons(bench: Bench, seen: Measured, x: Any) -> None:
+def _find_reasons(bench: Bench, measured: Measured, x: Any) -> None:
     """The cost of the arithmetic alone: of one more cosine in a long fused chain, on a GPU."""
     import torch
 
@@ -109,11 +109,11 @@ def _find_reasons(bench: Bench, seen: Measured, x: Any) -> None:
         short, long = (bench.time(partial(chain, x)).value for chain in chains.values())
         alone_ns = max(0.0, long - short) / 8 / x.numel()
         memory_ns = 1e9 * _BYTES_PER_ELEMENT / stream_rate(bench.machine, "copy")
-        seen.add("cos_alone", "a cosine's arithmetic alone, per element", "ns", alone_ns)
+        measured.add("cos_alone", "a cosine's arithmetic alone, per element", "ns", alone_ns)
         if 2 * alone_ns > _HIDDEN * memory_ns:
-            seen.reasons["fused"] = (
-                f"a cosine's arithmetic takes {units.time(alone_ns)} an element, two of them most "
-                f"of the {units.time(memory_ns)} that the memory takes: it does not hide entirely"
+            measured.reasons["fused"] = (
+                f"a cosine's arithmetic takes {units.time(alone_ns)} per element, two of them most "
+                f"of the {units.time(memory_ns)} of memory time: it is not hidden entirely"
             )
         return
     small = torch.rand(_CACHED_ELEMENTS)
@@ -124,16 +124,21 @@ def _find_reasons(bench: Bench, seen: Measured, x: Any) -> None:
     }
     memory_ns = 1e9 * _BYTES_PER_ELEMENT / stream_rate(bench.machine, "copy")
     threads = max(1, bench.device.threads)
-    alone = {
+    arithmetic_ns = {
         name: bench.time(work, seconds=0.05).value / _CACHED_ELEMENTS / threads
         for name, work in workloads.items()
     }
     for key, name in {"one": "cos", "fused": "cos", "gelu": "gelu"}.items():
-        seen.add(f"{name}_alone", f"{name} on cached numbers, per element", "ns", alone[name])
-        if alone[name] * (2 if key == "fused" else 1) > memory_ns:
-            seen.reasons[key] = (
-                f"on cached numbers {name} alone takes {units.time(alone[name])} an element where "
-                f"the memory takes {units.time(memory_ns)}: it is bound by arithmetic here"
+        measured.add(
+            f"{name}_alone",
+            f"{name} on numbers in the cache, per element",
+            "ns",
+            arithmetic_ns[name],
+        )
+        if arithmetic_ns[name] * (2 if key == "fused" else 1) > memory_ns:
+            measured.reasons[key] = (
+                f"on numbers in the cache {name} alone takes {units.time(arithmetic_ns[name])} per "
+                f"element, the memory traffic {units.time(memory_ns)}: it is compute-bound here"
             )
 
 

@@ -51,9 +51,9 @@ def lengths(balance: float) -> list[int]:
 
 
 def measure(bench: Bench, _: Probe) -> Measured:
-    law = predict(bench.machine, Probe())
+    predicted = predict(bench.machine, Probe())
     chain = Chain(bench, streamed_bytes(bench.machine, quick=bench.quick) // 8)
-    counts = lengths(law["crossover"].value)
+    counts = lengths(predicted["crossover"].value)
     times = bench.fastest([chain.of(count) for count in counts], seconds=0.3)
     level, rise = flat(times), slope(counts, times)
     found = crossing(level, rise)
@@ -63,9 +63,9 @@ def measure(bench: Bench, _: Probe) -> Measured:
             "bandwidth": level.inverse(1e9 * _BYTES * chain.elements),
             "flops": rise.inverse(1e9 * _FLOPS * chain.elements),
         },
-        plots=_plots(counts, times, chain.elements, law["crossover"].value, found.value),
-        summary=f"up to about {found.value:.0f} multiply-adds an element cost nothing extra; "
-        f"{law['crossover'].value:.0f} were predicted",
+        plots=_plots(counts, times, chain.elements, predicted["crossover"].value, found.value),
+        summary=f"up to about {found.value:.0f} multiply-adds per element add no time; predicted: "
+        f"{predicted['crossover'].value:.0f}",
     )
 
 
@@ -74,7 +74,7 @@ def _plots(
 ) -> list[Plot]:
     marks = [
         Mark(x=balance, name="predicted", predicted=True),
-        Mark(x=found, name="found"),
+        Mark(x=found, name="measured"),
     ]
     x = Axis(name="multiply-adds per element")
     return [

@@ -63,20 +63,20 @@ def dtypes(machine: Machine) -> list[str]:
 
 
 def measure(bench: Bench, _: Probe) -> Measured:
-    law = predict(bench.machine, Probe())
-    seen = Measured()
+    predicted = predict(bench.machine, Probe())
+    measured = Measured()
     series, marks = [], []
     for dtype in dtypes(bench.machine):
         sides, times = _sweep(bench, dtype)
         level, rise = flat(times), slope(sides, times, power=3, points=2)
-        found = crossing(level, rise, power=3)
-        seen.found[f"side.{dtype}"] = found
-        seen.found[f"rate.{dtype}"] = rise.inverse(2e9)
-        seen.add(f"cost.{dtype}", f"{dtype}: fixed cost of a product", "ns", level)
-        seen.notes.append(_bandwidth_regime(bench.machine, dtype, level, found.value))
+        crossover = crossing(level, rise, power=3)
+        measured.found[f"side.{dtype}"] = crossover
+        measured.found[f"rate.{dtype}"] = rise.inverse(2e9)
+        measured.add(f"cost.{dtype}", f"{dtype}: fixed cost of a product", "ns", level)
+        measured.notes.append(_bandwidth_regime(bench.machine, dtype, level, crossover.value))
         series.append(Series(name=dtype, points=points_of(sides, times, 2.0, power=3)))
-        marks.append(Mark(x=law[f"side.{dtype}"].value, name=dtype, predicted=True))
-    seen.plots.append(
+        marks.append(Mark(x=predicted[f"side.{dtype}"].value, name=dtype, predicted=True))
+    measured.plots.append(
         Lines(
             title="FLOP/s of square products",
             x=Axis(name="side"),
@@ -86,14 +86,14 @@ def measure(bench: Bench, _: Probe) -> Measured:
         )
     )
     first = dtypes(bench.machine)[0]
-    seen.summary = _summary(first, law[f"side.{first}"], seen.found[f"side.{first}"])
-    return seen
+    measured.summary = _summary(first, predicted[f"side.{first}"], measured.found[f"side.{first}"])
+    return measured
 
 
-def _summary(dtype: str, law: Prediction, found: Interval) -> str:
+def _summary(dtype: str, predicted: Prediction, crossover: Interval) -> str:
     return (
-        f"{dtype} products below a side of {found.value:.0f} cost what asking for them costs; "
-        f"{law.value:.0f} was predicted"
+        f"{dtype} products below a side of {crossover.value:.0f} take their dispatch cost; "
+        f"predicted: {predicted.value:.0f}"
     )
 
 
@@ -115,17 +115,17 @@ def _sweep(bench: Bench, dtype: str) -> tuple[list[int], list[Interval]]:
     return sides, times
 
 
-def _bandwidth_regime(machine: Machine, dtype: str, cost: Interval, knee: float) -> str:
+def _bandwidth_regime(machine: Machine, dtype: str, cost: Interval, crossover_side: float) -> str:
     """Whether bandwidth is the longest of the three anywhere between overhead and compute."""
-    moved = 3 * BYTES[dtype] * knee**2
+    moved = 3 * BYTES[dtype] * crossover_side**2
     memory = machine.memory_roof(moved)
     memory_ns = 1e9 * moved / (memory.value if memory else rate_of(machine, "memory.dram"))
-    side = units.count(round(knee))
+    side = units.count(round(crossover_side))
     if memory_ns > cost.value:
         return f"{dtype}: bandwidth is the limit around a side of {side}"
     return (
-        f"{dtype}: bandwidth is never the limit: at a side of {side} the bytes take "
-        f"{units.time(memory_ns)}, asking takes {units.time(cost.value)}"
+        f"{dtype}: bandwidth is never the limit: at a side of {side} the memory traffic "
+        f"takes {units.time(memory_ns)}, the dispatch {units.time(cost.value)}"
     )
 
 

@@ -26,7 +26,7 @@ class OtherProcesses:
             return None
         return (
             f"other processes kept {processors:.1f} of {psutil.cpu_count() or 1} processors busy "
-            "meanwhile"
+            "during the experiment"
         )
 
 

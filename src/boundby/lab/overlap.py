@@ -106,18 +106,18 @@ def measure(bench: Bench, probe: Probe) -> Measured:
         value=(total - together.value) / shorter,
         high=(total - together.low) / shorter,
     )
-    seen = Measured(
+    measured = Measured(
         found={
             "lower": max(math, comms, key=lambda time: time.value),
             "upper": Interval(low=math.low + comms.low, value=total, high=math.high + comms.high),
             "together": together,
             "position": hidden,
         },
-        summary=f"together {together.value / max(math.value, comms.value):.2f} times the longer "
-        f"one: {hidden.value:.0%} of the shorter is hidden",
+        summary=f"both take {together.value / max(math.value, comms.value):.2f} times the longer "
+        f"one: {hidden.value:.0%} of the shorter one is hidden",
     )
-    seen.plots.append(_plot(bench.machine, probe, math, alone, both))
-    return seen
+    measured.plots.append(_plot(bench.machine, probe, math, alone, both))
+    return measured
 
 
 def _plot(
@@ -127,8 +127,10 @@ def _plot(
     predicted = chunk * _CHUNKS
     ratios = [count / _CHUNKS for count in _RATIOS]
 
-    def series(name: str, values: list[float], *, law: bool) -> Series:
-        return Series(name=name, points=list(zip(ratios, values, strict=True)), predicted=law)
+    def series(name: str, values: list[float], *, is_predicted: bool) -> Series:
+        return Series(
+            name=name, points=list(zip(ratios, values, strict=True)), predicted=is_predicted
+        )
 
     comms = [step * count for count in _RATIOS]
     return Lines(
@@ -136,11 +138,13 @@ def _plot(
         x=Axis(name="communication over math"),
         y=Axis(name="time", unit="ns"),
         series=[
-            series("together", [time.value for time in both], law=False),
-            series("longer one alone", [max(math.value, t.value) for t in alone], law=False),
-            series("sum", [math.value + t.value for t in alone], law=False),
-            series("max, predicted", [max(predicted, ns) for ns in comms], law=True),
-            series("sum, predicted", [predicted + ns for ns in comms], law=True),
+            series("together", [time.value for time in both], is_predicted=False),
+            series(
+                "longer one alone", [max(math.value, t.value) for t in alone], is_predicted=False
+            ),
+            series("sum", [math.value + t.value for t in alone], is_predicted=False),
+            series("max, predicted", [max(predicted, ns) for ns in comms], is_predicted=True),
+            series("sum, predicted", [predicted + ns for ns in comms], is_predicted=True),
         ],
     )
 
@@ -152,11 +156,11 @@ class _Streams:
         import torch
 
         self._torch = torch
-        one = product(bench.device, "bfloat16", (_SIDE, _SIDE, _SIDE))
-        assert one is not None
-        self._product = one
-        self._here = torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
-        self._there = torch.empty(_COPY_BYTES, dtype=torch.uint8, device=bench.target)
+        single_product = product(bench.device, "bfloat16", (_SIDE, _SIDE, _SIDE))
+        assert single_product is not None
+        self._product = single_product
+        self._on_host = torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+        self._on_device = torch.empty(_COPY_BYTES, dtype=torch.uint8, device=bench.target)
         self._stream = torch.cuda.Stream(bench.device.index)
         copy_ns = 1e9 * _COPY_BYTES / rate_of(bench.machine, "host_link.h2d")
         product_ns = 2e9 * _SIDE**3 / product_rate(bench.machine, "bfloat16").value
@@ -169,7 +173,7 @@ class _Streams:
         def copy() -> None:
             with self._torch.cuda.stream(self._stream):
                 for _ in range(chunks):
-                    self._there.copy_(self._here, non_blocking=True)
+                    self._on_device.copy_(self._on_host, non_blocking=True)
 
         return copy
 

@@ -63,35 +63,39 @@ def measure(bench: Bench, _: Probe) -> Measured:
 
     kind = bench.device.kind
     largest = _SIDE[kind] // (2 if bench.quick else 1)
-    law = predict(bench.machine, Probe())
-    seen = Measured()
+    predicted = predict(bench.machine, Probe())
+    measured = Measured()
     for dtype in dtypes(bench.machine):
         side = affordable_side(kind, largest, product_rate(bench.machine, dtype).value)
         with tf32(enabled=dtype == "tf32"), onednn.as_it_was(), torch.inference_mode():
             work = product(bench.device, dtype, (side, side, side))
             if work is not None:
                 time = bench.time(work, seconds=0.3)
-                seen.found[dtype] = time.inverse(2e9 * side**3)
-    if "ratio" in law and "bfloat16" in seen.found and "float32" in seen.found:
-        seen.found["ratio"] = seen.found["bfloat16"].over(seen.found["float32"])
-        seen.summary = (
-            f"bfloat16 products run {seen.found['ratio'].value:.1f} times as fast as float32 ones"
-        )
+                measured.found[dtype] = time.inverse(2e9 * side**3)
+    if "ratio" in predicted and "bfloat16" in measured.found and "float32" in measured.found:
+        measured.found["ratio"] = measured.found["bfloat16"].over(measured.found["float32"])
+        ratio = measured.found["ratio"].value
+        measured.summary = f"bfloat16 products run {ratio:.1f} times as fast as float32 ones"
     vector = bench.machine.rate("vector.float32")
-    fastest = seen.found.get(product_dtype(bench.machine))
+    fastest = measured.found.get(product_dtype(bench.machine))
     if vector and fastest:
-        seen.notes.append(
+        measured.notes.append(
             f"{product_dtype(bench.machine)} products reach {fastest.value / vector:.1f} times "
-            f"what the vector units do in float32 ({units.rate(vector, 'FLOP/s')})"
+            f"the rate of the vector units in float32 ({units.rate(vector, 'FLOP/s')})"
         )
     bars = [
-        Bar(name=dtype, value=seen.found[dtype].value, low=law[dtype].low, high=law[dtype].high)
+        Bar(
+            name=dtype,
+            value=measured.found[dtype].value,
+            low=predicted[dtype].low,
+            high=predicted[dtype].high,
+        )
         for dtype in dtypes(bench.machine)
-        if dtype in seen.found
+        if dtype in measured.found
     ]
     axis = Axis(name="achieved", unit="FLOP/s", log=False)
-    seen.plots.append(Bars(title="One product in every dtype", axis=axis, bars=bars))
-    return seen
+    measured.plots.append(Bars(title="One product in every dtype", axis=axis, bars=bars))
+    return measured
 
 
 EXPERIMENT = Experiment(

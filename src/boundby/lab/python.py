@@ -74,42 +74,42 @@ def measure(bench: Bench, _: Probe) -> Measured:
     interpreter = _host(bench, lambda: operator.is_(a, b))
     kernel = _kernel(bench)
     parts = {"interpreter": interpreter.value, "kernel": kernel.value}
-    seen = Measured(
+    measured = Measured(
         found={"python": addition, "torch": eager, "ratio": eager.over(addition)},
     )
     if bench.cuda:
         launch = _host(bench, lambda: torch.cuda._sleep(1))
-        seen.found["launch"] = launch
+        measured.found["launch"] = launch
         parts["launch"] = launch.value
     on_host = eager.value + (kernel.value if bench.cuda else 0.0)
     share = kernel.value / on_host
-    seen.found["overhead"] = Interval(low=1 - share, value=1 - share, high=1 - share)
+    measured.found["overhead"] = Interval(low=1 - share, value=1 - share, high=1 - share)
     parts["dispatch"] = max(0.0, on_host - sum(parts.values()))
     fastest = max(
         r.value for r in bench.machine.roofs if r.unit == "FLOP/s" and "float8" not in r.name
     )
-    seen.found["missed"] = addition.times(fastest / 1e9)
+    measured.found["missed"] = addition.times(fastest / 1e9)
     for name, value in parts.items():
-        seen.add(f"part.{name}", f"an addition in torch: {name}", "ns", value)
-    seen.add(
+        measured.add(f"part.{name}", f"an addition in torch: {name}", "ns", value)
+    measured.add(
         "missed_torch",
         "FLOPs of the device in the time of an addition in torch",
         "",
         eager.times(fastest / 1e9),
     )
-    missed = units.count(seen.found["missed"].value)
-    seen.summary = (
-        f"while Python adds two numbers this device could do {missed} FLOPs; of an addition in "
-        f"torch {units.share(1 - share)} is not the addition"
+    missed = units.count(measured.found["missed"].value)
+    measured.summary = (
+        f"in the time of one Python addition this device could do {missed} FLOPs; of an addition "
+        f"in torch {units.share(1 - share)} is not its kernel"
     )
     order = ("interpreter", "dispatch", "launch", "kernel")
     bars = [Bar(name=name, value=parts[name]) for name in order if name in parts]
-    law = predict(bench.machine, Probe())["torch"]
-    bars.append(Bar(name="all of it", value=eager.value, low=law.low, high=law.high))
-    bars.append(Bar(name="in Python alone", value=addition.value))
+    predicted = predict(bench.machine, Probe())["torch"]
+    bars.append(Bar(name="total", value=eager.value, low=predicted.low, high=predicted.high))
+    bars.append(Bar(name="addition in Python", value=addition.value))
     axis = Axis(name="time", unit="ns", log=False)
-    seen.plots.append(Bars(title="One addition in torch", axis=axis, bars=bars))
-    return seen
+    measured.plots.append(Bars(title="One addition in torch", axis=axis, bars=bars))
+    return measured
 
 
 def _host(bench: Bench, work) -> Interval:  # type: ignore[no-untyped-def]
@@ -118,7 +118,7 @@ def _host(bench: Bench, work) -> Interval:  # type: ignore[no-untyped-def]
 
 
 def _kernel(bench: Bench) -> Interval:
-    """The addition alone."""
+    """The time of the addition's kernel alone."""
     import torch
 
     if bench.cuda:

@@ -17,19 +17,19 @@ Changes = dict[str, tuple[float, float]]
 
 def remeasure(bench: Bench, names: list[str]) -> tuple[Machine, Changes]:
     """The machine with these figures measured again, and how each of them changed."""
-    now: dict[str, float] = {}
+    present: dict[str, float] = {}
     families = {name.split(".")[0] for name in names}
     for roof in _roofs(bench, names, families):
-        now[roof.name] = roof.value
+        present[roof.name] = roof.value
     saved = bench.machine
     roofs = [
-        msgspec.structs.replace(roof, value=now[roof.name]) if roof.name in now else roof
+        msgspec.structs.replace(roof, value=present[roof.name]) if roof.name in present else roof
         for roof in saved.roofs
     ]
     changes = {
-        roof.name: (roof.value, now[roof.name])
+        roof.name: (roof.value, present[roof.name])
         for roof in saved.roofs
-        if roof.name in now and roof.name in names
+        if roof.name in present and roof.name in names
     }
     overheads = saved.overheads
     wanted = [name for name in names if hasattr(overheads, name)]
@@ -49,24 +49,24 @@ def _roofs(bench: Bench, names: list[str], families: set[str]) -> list[Roof]:
     import torch
 
     device, stopwatch = bench.device, bench.stopwatch
-    found: list[Roof] = []
+    roofs: list[Roof] = []
     with torch.inference_mode():
         if "memory" in families:
-            found += _memory(bench)
+            roofs += _memory(bench)
         for dtype in vector.DTYPES:
             if f"vector.{dtype}" in names:
                 chain = vector.measure(device, stopwatch, dtype, seconds=0.3)
-                found += [chain] if isinstance(chain, Roof) else []
+                roofs += [chain] if isinstance(chain, Roof) else []
         if "host_link" in families and bench.cuda:
-            found += host_link.measure(device, quick=True, tick=bench.tick)
+            roofs += host_link.measure(device, quick=True, tick=bench.tick)
         for name in names:
             saved = bench.machine.roof(name)
             if name.startswith("matmul.") and saved is not None:
                 dtype = name.split(".")[1]
-                held = matmul.sustained(device, dtype, stopwatch, saved, seconds=0.5)
-                if held is not None:
-                    found += [held, msgspec.structs.replace(held, name=f"matmul.{dtype}")]
-    return found
+                sustained = matmul.sustained(device, dtype, stopwatch, saved, seconds=0.5)
+                if sustained is not None:
+                    roofs += [sustained, msgspec.structs.replace(sustained, name=f"matmul.{dtype}")]
+    return roofs
 
 
 def _memory(bench: Bench) -> list[Roof]:

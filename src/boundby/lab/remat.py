@@ -83,7 +83,7 @@ def measure(bench: Bench, _: Probe) -> Measured:
     elements //= 8 if bench.quick else 1
     x = torch.randn(elements, device=bench.target, requires_grad=True)
     grad = torch.ones(elements, device=bench.target)
-    # For any size, so that the same code can also be timed on cached numbers.
+    # For any size, so that the same code can also be timed on numbers in the cache.
     compiled = torch.compile(_activations, dynamic=True)
     variants: dict[str, Forward] = {
         "stored": _activations,
@@ -92,34 +92,34 @@ def measure(bench: Bench, _: Probe) -> Measured:
     }
     times = bench.compare({name: _training(forward, x, grad) for name, forward in variants.items()})
     kept = {name: _bytes_kept(variants[name], x) for name in ("stored", "checkpointed")}
-    seen = Measured(
+    measured = Measured(
         found={
             "checkpointed": times["checkpointed"].over(times["stored"]),
             "fused": times["fused"].over(times["stored"]),
         }
     )
     ratio = kept["checkpointed"] / kept["stored"]
-    seen.found["kept"] = exactly(ratio)
+    measured.found["kept"] = exactly(ratio)
     for name, size in kept.items():
-        seen.add(f"kept.{name}", f"pointwise, {name}: kept for backward", "B", size)
-    _find_reason(bench, compiled, seen)
+        measured.add(f"kept.{name}", f"pointwise, {name}: kept for backward", "B", size)
+    _find_reason(bench, compiled, measured)
     products = _products(bench)
-    seen.found["products"] = products["checkpointed"].over(products["stored"])
-    seen.summary = (
-        f"recomputed in eager mode {seen.found['checkpointed'].value:.2f} times the time for "
-        f"{ratio:.2f} of the memory; fused {seen.found['fused'].value:.2f} times the time; "
-        f"products lose, {seen.found['products'].value:.2f} times"
+    measured.found["products"] = products["checkpointed"].over(products["stored"])
+    measured.summary = (
+        f"recomputing in eager mode takes {measured.found['checkpointed'].value:.2f} times as "
+        f"long, with {ratio:.2f} of the memory; fused {measured.found['fused'].value:.2f} times; "
+        f"recomputing products {measured.found['products'].value:.2f} times"
     )
-    seen.notes.append(
+    measured.notes.append(
         f"one stored pass over {units.size(4 * elements)}: {units.time(times['stored'].value)}"
     )
-    law = predict(bench.machine, Probe())
+    predicted = predict(bench.machine, Probe())
     bars = [
         Bar(
-            name=law[key].what.split(": time ")[0] + ", " + label,
-            value=seen.found[key].value,
-            low=law[key].low,
-            high=law[key].high,
+            name=predicted[key].what.split(": time ")[0] + ", " + label,
+            value=measured.found[key].value,
+            low=predicted[key].low,
+            high=predicted[key].high,
         )
         for key, label in (
             ("checkpointed", "checkpointed"),
@@ -128,11 +128,11 @@ def measure(bench: Bench, _: Probe) -> Measured:
         )
     ]
     axis = Axis(name="time over storing", unit="x", log=False)
-    seen.plots.append(Bars(title="Recomputing instead of storing", axis=axis, bars=bars))
-    return seen
+    measured.plots.append(Bars(title="Recomputing instead of storing", axis=axis, bars=bars))
+    return measured
 
 
-def _find_reason(bench: Bench, compiled: Forward, seen: Measured) -> None:
+def _find_reason(bench: Bench, compiled: Forward, measured: Measured) -> None:
     """The cost of the fused kernels' arithmetic, on numbers in a cache."""
     import torch
 
@@ -140,14 +140,19 @@ def _find_reason(bench: Bench, compiled: Forward, seen: Measured) -> None:
         return
     x = torch.randn(_CACHED_ELEMENTS, requires_grad=True)
     time = bench.wall(_training(compiled, x, torch.ones(_CACHED_ELEMENTS)))
-    alone = time.value / _CACHED_ELEMENTS
+    arithmetic_ns = time.value / _CACHED_ELEMENTS
     rates = (2 / stream_rate(bench.machine, "copy"), 3 / stream_rate(bench.machine, "add"))
     memory = 4e9 * sum(rates)
-    seen.add("fused_alone", "pointwise, compiled: on cached numbers, per element", "ns", alone)
-    if alone > memory:
-        seen.reasons["fused"] = (
-            f"on cached numbers the fused kernels take {units.time(alone)} an element where the "
-            f"memory takes {units.time(memory)}: what the compiler made is bound by arithmetic"
+    measured.add(
+        "fused_alone",
+        "pointwise, compiled: on numbers in the cache, per element",
+        "ns",
+        arithmetic_ns,
+    )
+    if arithmetic_ns > memory:
+        measured.reasons["fused"] = (
+            f"on numbers in the cache the fused kernels take {units.time(arithmetic_ns)} per "
+            f"element, the memory traffic {units.time(memory)}: the generated code is compute-bound"
         )
 
 

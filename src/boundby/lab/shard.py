@@ -40,14 +40,14 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
     ranks: Ranks = probe.state
     link = probe.figures["link"].value
     rate = rank_rate(machine, probe)
-    own = (f"matmul.{ranks.dtype}", f"matmul.{ranks.dtype}.sustained")
+    product_roofs = (f"matmul.{ranks.dtype}", f"matmul.{ranks.dtype}.sustained")
     depth = ranks.itemsize * rate / link
     return {
         "depth": around(
             depth,
             "D at which math and communication take equally long",
             within=1.5,
-            rests_on=() if ranks.probes_products else own,
+            rests_on=() if ranks.probes_products else product_roofs,
         ),
         "transfer": around(
             ranks.itemsize * ranks.rows * ranks.columns / link * 1e9,
@@ -76,34 +76,34 @@ def rank_rate(machine: Machine, probe: Probe) -> float:
 
 def measure(bench: Bench, probe: Probe) -> Measured:
     ranks: Ranks = probe.state
-    law = predict(bench.machine, probe)
-    depths = _depths(law["depth"].value)
+    predicted = predict(bench.machine, probe)
+    depths = _depths(predicted["depth"].value)
     bench.pause()
     math, comms = ranks.measure(depths)
     level = middle(comms)
-    found = crossing(level, slope(depths, math))
-    below = _nearest(depths, law["depth"].value / 4)
-    above = _nearest(depths, law["depth"].value * 4)
-    seen = Measured(
+    crossover = crossing(level, slope(depths, math))
+    below = _nearest(depths, predicted["depth"].value / 4)
+    above = _nearest(depths, predicted["depth"].value * 4)
+    measured = Measured(
         found={
-            "depth": found,
+            "depth": crossover,
             "transfer": level,
             "below": math[below].over(comms[below]),
             "above": math[above].over(comms[above]),
         },
         notes=[ranks.words],
-        summary=f"bound by the link below D = {found.value:.0f}, by compute above; "
-        f"{law['depth'].value:.0f} was predicted from a link of "
+        summary=f"bound by the link below D = {crossover.value:.0f}, by compute above; predicted: "
+        f"{predicted['depth'].value:.0f}, from a link of "
         f"{units.rate(probe.figures['link'].value, 'B/s')}",
     )
-    seen.add(
+    measured.add(
         "link", "bandwidth of the link, measured before predicting", "B/s", probe.figures["link"]
     )
-    seen.add(
+    measured.add(
         "rank", "one rank's products, measured before predicting", "FLOP/s", probe.figures["rank"]
     )
-    seen.plots.append(_plot(depths, math, comms, law["depth"].value, found.value))
-    return seen
+    measured.plots.append(_plot(depths, math, comms, predicted["depth"].value, crossover.value))
+    return measured
 
 
 def _depths(depth: float) -> list[int]:
@@ -118,17 +118,24 @@ def _nearest(depths: list[int], wanted: float) -> int:
 
 
 def _plot(
-    depths: list[int], math: list[Interval], comms: list[Interval], law: float, found: float
+    depths: list[int],
+    math: list[Interval],
+    comms: list[Interval],
+    predicted: float,
+    measured: float,
 ) -> Lines:
     return Lines(
-        title="Half of the product, and its partial sums' trip",
+        title="Half of the product, and the transfer of its partial sums",
         x=Axis(name="D, the contracting dimension"),
         y=Axis(name="time", unit="ns"),
         series=[
             Series(name="math", points=points_of(depths, math)),
             Series(name="communication", points=points_of(depths, comms)),
         ],
-        marks=[Mark(x=law, name="predicted", predicted=True), Mark(x=found, name="found")],
+        marks=[
+            Mark(x=predicted, name="predicted", predicted=True),
+            Mark(x=measured, name="measured"),
+        ],
     )
 
 

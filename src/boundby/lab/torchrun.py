@@ -97,18 +97,20 @@ class Ranks:
     def _ask(self, depths: list[int], rounds: int) -> tuple[list[Interval], list[Interval]]:
         request = Request(depths=depths, rows=self.rows, columns=self.columns, rounds=rounds)
         folder = Path(self._folder.name)
-        asked, answered = (folder / f"{name}.{self._asked}" for name in ("asked", "answered"))
+        request_file, answer_file = (
+            folder / f"{name}.{self._asked}" for name in ("request", "answer")
+        )
         self._asked += 1
-        _write(asked, request)
+        _write(request_file, request)
         deadline = time.monotonic() + _PATIENCE_S
-        while not answered.exists():
+        while not answer_file.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self._stop()
                 raise BoundbyError(
                     f"the two ranks failed: {self._last_words()}", exit_code=CANNOT_MEASURE
                 )
             time.sleep(0.02)
-        answer = msgspec.json.decode(answered.read_bytes(), type=Answer)
+        answer = msgspec.json.decode(answer_file.read_bytes(), type=Answer)
         return [_interval(s) for s in answer.math], [_interval(s) for s in answer.comms]
 
     def _last_words(self) -> str:
@@ -152,27 +154,27 @@ def main() -> None:
     if kind == "cuda":
         torch.cuda.set_device(rank)
     distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
-    turn = 0
+    number = 0
     while True:
-        message = [_next_request(folder, turn, asker) if rank == 0 else None]
+        message = [_next_request(folder, number, asker) if rank == 0 else None]
         distributed.broadcast_object_list(message, src=0)
         if message[0] is None:
             break
         answer = _answer(torch, distributed, kind, rank, message[0])
         if rank == 0:
-            _write(folder / f"answered.{turn}", answer)
-        turn += 1
+            _write(folder / f"answer.{number}", answer)
+        number += 1
     distributed.destroy_process_group()
 
 
-def _next_request(folder: Path, turn: int, asker: int) -> Request | None:
+def _next_request(folder: Path, number: int, asker: int) -> Request | None:
     """The next request; None if there is none, or if the parent has ended."""
-    asked = folder / f"asked.{turn}"
-    while not asked.exists():
+    request_file = folder / f"request.{number}"
+    while not request_file.exists():
         if (folder / "end").exists() or not psutil.pid_exists(asker):
             return None
         time.sleep(0.02)
-    return msgspec.json.decode(asked.read_bytes(), type=Request)
+    return msgspec.json.decode(request_file.read_bytes(), type=Request)
 
 
 def _answer(torch: Any, distributed: Any, kind: str, rank: int, request: Request) -> Answer:

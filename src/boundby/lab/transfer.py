@@ -69,46 +69,48 @@ def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     size = _SIZE // (8 if bench.quick else 1)
-    here = torch.randint(0, 256, (size,), dtype=torch.uint8)
-    seen = Measured()
+    on_host = torch.randint(0, 256, (size,), dtype=torch.uint8)
+    measured = Measured()
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         path = Path(folder) / "numbers"
-        _write(path, here.numpy())
+        _write(path, on_host.numpy())
         disk = _time_reads(bench, path, size)
         if not bench.cuda:
-            _hide_disk(bench, path, size, seen)
-    seen.add("disk", "disk to host", "B/s", disk.inverse(1e9 * size))
-    there = torch.empty(_SIZE * 2, dtype=torch.uint8, device=bench.target)
-    other = torch.empty_like(there)
-    copy = bench.time(lambda: other.copy_(there))
-    seen.found["memory"] = copy.inverse(2e9 * len(there))
+            _hide_disk(bench, path, size, measured)
+    measured.add("disk", "disk to host", "B/s", disk.inverse(1e9 * size))
+    on_device = torch.empty(_SIZE * 2, dtype=torch.uint8, device=bench.target)
+    other = torch.empty_like(on_device)
+    copy = bench.time(lambda: other.copy_(on_device))
+    measured.found["memory"] = copy.inverse(2e9 * len(on_device))
     if bench.cuda:
-        pinned = here.pin_memory()
+        pinned = on_host.pin_memory()
         workloads = {
-            "pageable": lambda: there[:size].copy_(here),
-            "pinned": lambda: there[:size].copy_(pinned, non_blocking=True),
+            "pageable": lambda: on_device[:size].copy_(on_host),
+            "pinned": lambda: on_device[:size].copy_(pinned, non_blocking=True),
         }
         for name, work in workloads.items():
-            seen.found[name] = bench.wall(work).inverse(1e9 * size)
-        seen.found["hidden"] = _hide_copy(bench, there, pinned)
-        seen.found["exposed"] = _hide_copy(bench, there, here)
-    seen.found["order"] = seen.found["memory"].over(seen.also["disk"])
-    _conclude(seen)
-    return seen
+            measured.found[name] = bench.wall(work).inverse(1e9 * size)
+        measured.found["hidden"] = _hide_copy(bench, on_device, pinned)
+        measured.found["exposed"] = _hide_copy(bench, on_device, on_host)
+    measured.found["order"] = measured.found["memory"].over(measured.also["disk"])
+    _conclude(measured)
+    return measured
 
 
-def _conclude(seen: Measured) -> None:
-    rates = {"disk to host": seen.also["disk"].value}
-    rates |= {_LINKS[name][1]: seen.found[name].value for name in _LINKS if name in seen.found}
-    rates["within device memory"] = seen.found["memory"].value
-    seen.summary = " < ".join(f"{name} {units.rate(r, 'B/s')}" for name, r in rates.items())
-    seen.reasons["order"] = (
-        "the file came from memory: its file system keeps it there, or the host of this virtual "
+def _conclude(measured: Measured) -> None:
+    rates = {"disk to host": measured.also["disk"].value}
+    rates |= {
+        _LINKS[name][1]: measured.found[name].value for name in _LINKS if name in measured.found
+    }
+    rates["within device memory"] = measured.found["memory"].value
+    measured.summary = " < ".join(f"{name} {units.rate(r, 'B/s')}" for name, r in rates.items())
+    measured.reasons["order"] = (
+        "the file came from memory: its file system caches it, or the host of this virtual "
         "machine does"
     )
     bars = [Bar(name=name, value=value) for name, value in rates.items()]
     axis = Axis(name="bandwidth", unit="B/s")
-    seen.plots.append(Bars(title="The links", axis=axis, bars=bars))
+    measured.plots.append(Bars(title="The links", axis=axis, bars=bars))
 
 
 def _write(path: Path, numbers: Any) -> None:
@@ -154,12 +156,12 @@ def _busy(bench: Bench, wanted_ns: float) -> tuple[Workload, float]:
     return products, count * once
 
 
-def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
+def _hide_copy(bench: Bench, on_device: Any, source: Any) -> Interval:
     """The share of a copy's time that disappears when a product of equal length runs beside it."""
     import torch
 
     side_stream = torch.cuda.Stream(bench.device.index)
-    part = there[: len(source)]
+    part = on_device[: len(source)]
 
     def copy() -> None:
         with torch.cuda.stream(side_stream):
@@ -183,7 +185,7 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
     return Interval(low=low, value=value, high=high)
 
 
-def _hide_disk(bench: Bench, path: Path, size: int, seen: Measured) -> None:
+def _hide_disk(bench: Bench, path: Path, size: int, measured: Measured) -> None:
     buffer = bytearray(size)
     read_ns = _time_reads(bench, path, size).value
     compute, _ = _busy(bench, read_ns)
@@ -200,7 +202,7 @@ def _hide_disk(bench: Bench, path: Path, size: int, seen: Measured) -> None:
             samples["together"].append(time.perf_counter_ns() - began)
     alone, both = (Timing.of(samples[name]).ns for name in ("compute", "together"))
     hidden = (alone + read_ns - both) / min(alone, read_ns)
-    seen.add("hidden", "share of a file's reading hidden behind a product", "share", hidden)
+    measured.add("hidden", "share of a file's reading hidden behind a product", "share", hidden)
 
 
 EXPERIMENT = Experiment(

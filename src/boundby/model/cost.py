@@ -45,14 +45,14 @@ class Cost(Record, frozen=True, kw_only=True):
         flops = dict(self.flops)
         for unit, amount in other.flops.items():
             flops[unit] = flops.get(unit, 0) + amount
-        writing = [one for one in (self, other) if one.bytes_written]
+        writing = [cost for cost in (self, other) if cost.bytes_written]
         return Cost(
             flops=flops,
             bytes_read=self.bytes_read + other.bytes_read,
             bytes_written=self.bytes_written + other.bytes_written,
             upper_bound=self.upper_bound or other.upper_bound,
             repeated=self.repeated + other.repeated,
-            in_place=bool(writing) and all(one.in_place for one in writing),
+            in_place=bool(writing) and all(cost.in_place for cost in writing),
         )
 
 

@@ -16,17 +16,17 @@ class Failures:
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[dict[str, str]]:
-        found: dict[str, str] = {}
-        token = self._collected.set(found)
+        tracebacks: dict[str, str] = {}
+        token = self._collected.set(tracebacks)
         try:
-            yield found
+            yield tracebacks
         finally:
             self._collected.reset(token)
 
     def note(self, name: str) -> bool:
         """Record the exception being handled; False if it is to be raised."""
-        found = self._collected.get()
-        if found is None:
+        tracebacks = self._collected.get()
+        if tracebacks is None:
             return False
-        found.setdefault(name, traceback.format_exc())
+        tracebacks.setdefault(name, traceback.format_exc())
         return True

@@ -42,8 +42,8 @@ class Coverage:
         times = (self._times - origin).astype(np.float64)
 
         def until(at: Ints) -> Floats:
-            found: Floats = np.interp((at - origin).astype(np.float64), times, self._covered)
-            return found
+            covered_ns: Floats = np.interp((at - origin).astype(np.float64), times, self._covered)
+            return covered_ns
 
         covered: Floats = until(np.maximum(low, high)) - until(low)
         return covered

@@ -261,12 +261,12 @@ def _dtypes(text: str) -> list[str]:
 
 
 def _only(dtypes: Iterable[str]) -> str | None:
-    found = list(dtypes)
-    return found[0] if len(found) == 1 else None
+    listed = list(dtypes)
+    return listed[0] if len(listed) == 1 else None
 
 
 def _tile(text: str) -> str | None:
     for pattern in _TILES:
-        if found := pattern.search(text):
-            return "x".join(part for part in found.groups() if part)
+        if match := pattern.search(text):
+            return "x".join(part for part in match.groups() if part)
     return None

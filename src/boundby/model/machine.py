@@ -179,7 +179,7 @@ class Machine(Record, frozen=True, kw_only=True):
         """
         cached = [level for level in self.levels if level.capacity is not None]
         passes: list[tuple[Roof, float]] = []
-        left = touched
+        remaining = touched
         for level in self.levels:
             roof = self.roof(level.roof)
             if roof is None:
@@ -187,12 +187,12 @@ class Machine(Record, frozen=True, kw_only=True):
             is_inner = level.capacity is not None and level is not cached[-1]
             reach = (1 if is_inner else CACHE_REACH.value) * (level.capacity or 0)
             if level.capacity is None or touched <= reach:
-                return [*passes, (roof, left)]
+                return [*passes, (roof, remaining)]
             if is_inner:
                 passes.append((roof, float(level.capacity)))
-                left -= level.capacity
+                remaining -= level.capacity
         dram = self.roof("memory.dram")
-        return [*passes, (dram, left)] if dram else []
+        return [*passes, (dram, remaining)] if dram else []
 
     def compute_ns(self, cost: Cost) -> float | None:
         """Return the time on the arithmetic units; None if a needed matrix unit has no roof.

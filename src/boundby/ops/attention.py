@@ -46,12 +46,12 @@ CAUSAL_FROM_END = Mask(corner="bottom right", right=0)
 def pairs(queries: float, keys: float, mask: Mask) -> float:
     """Return the number of query-key pairs with a score."""
     first = keys - queries if mask.corner == "bottom right" else 0
-    seen = queries * keys
+    pair_count = queries * keys
     if mask.right is not None:
-        seen = _keys_before(queries, keys, first + mask.right + 1)
+        pair_count = _keys_before(queries, keys, first + mask.right + 1)
     if mask.left is not None:
-        seen -= _keys_before(queries, keys, first - mask.left)
-    return seen
+        pair_count -= _keys_before(queries, keys, first - mask.left)
+    return pair_count
 
 
 def _keys_before(queries: float, keys: float, edge: float) -> float:

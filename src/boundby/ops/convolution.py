@@ -92,10 +92,10 @@ def _touched(
     x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], out: tuple[int, ...]
 ) -> Tensor:
     """Return the share of the input that the filter reads: a quarter for 1x1 with stride 2."""
-    seen = x.shape[0] * x.shape[1]
+    elements = x.shape[0] * x.shape[1]
     for extent, width, step, count in zip(x.shape[2:], kernel, stride, out, strict=True):
-        seen *= min(extent, width * count) if width < step else extent
-    return partial(x, seen) if seen < x.distinct_elements else x
+        elements *= min(extent, width * count) if width < step else extent
+    return partial(x, elements) if elements < x.distinct_elements else x
 
 
 def _output(call: OpCall, signature: Signature, transposed: bool) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ def convolve(call: OpCall) -> Cost:
     if transposed:
         channels = weight.shape[1] * _transposed_groups(call, signature)
     rank = len(spatial)
-    seen = (
+    touched = (
         x
         if transposed
         else _touched(x, weight.shape[2:], integers(call, signature.stride, rank), spatial)
@@ -139,7 +139,7 @@ def convolve(call: OpCall) -> Cost:
     bias = None if signature.bias is None else maybe(call, signature.bias)
     added = None if signature.added is None else maybe(call, signature.added)
     return moved(
-        reads=(seen, weight, bias, added),
+        reads=(touched, weight, bias, added),
         writes=(dense((x.shape[0], channels, *spatial), x.dtype),),
         flops=matrix_flops(x.dtype, _multiply_adds(x, weight, spatial, transposed)),
     )

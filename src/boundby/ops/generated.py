@@ -100,7 +100,7 @@ def _flops(name: str, tensors: Sequence[Tensor]) -> dict[str, float]:
         return {}
     dtype = "float64" if any(item.dtype == "float64" for item in floats) else "float32"
     elements = max(item.elements for item in floats)
-    return arithmetic(dtype, elements * sum(_COUNTED[one] for one in named))
+    return arithmetic(dtype, elements * sum(_COUNTED[operator] for operator in named))
 
 
 @family("triton_", "cpp_fused_", "graph_", op_class=op_class)

@@ -134,8 +134,8 @@ def _indexed(x: Tensor, indices: list[Tensor | None]) -> Tensor:
     if any(index is not None and index.dtype in ("bool", "uint8") for index in indices):
         return like(x)
     named = [index.shape for index in indices if index is not None]
-    kept = [x.shape[a] for a, index in enumerate(indices) if index is None]
-    return dense((*broadcast(*named), *kept, *x.shape[len(indices) :]), x.dtype)
+    full_extents = [x.shape[a] for a, index in enumerate(indices) if index is None]
+    return dense((*broadcast(*named), *full_extents, *x.shape[len(indices) :]), x.dtype)
 
 
 @formula(
@@ -244,8 +244,8 @@ def put(call: OpCall) -> Cost:
 def slice_scatter(call: OpCall) -> Cost:
     """(self, src, ...): a copy of self with src in its place."""
     x, source = tensor(call, 0), tensor(call, 1)
-    kept = partial(x, x.elements - source.elements)
-    return moved(reads=(kept, source), writes=(like(x),))
+    unreplaced = partial(x, x.elements - source.elements)
+    return moved(reads=(unreplaced, source), writes=(like(x),))
 
 
 @formula("aten::repeat_interleave", op_class="movement")

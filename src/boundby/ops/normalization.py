@@ -127,8 +127,8 @@ def _batch_norm(call: OpCall, training: bool) -> Cost:
     x, weight, bias = tensor(call, 0), maybe(call, 1), maybe(call, 2)
     running = (maybe(call, 3), maybe(call, 4))
     saved = _statistic(x, _channels(x))
-    kept = (saved, saved, *running) if training else ()
-    return _normalize(x, (weight, bias, *running), (like(x), *kept))
+    written_statistics = (saved, saved, *running) if training else ()
+    return _normalize(x, (weight, bias, *running), (like(x), *written_statistics))
 
 
 @formula(

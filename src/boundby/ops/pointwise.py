@@ -126,11 +126,11 @@ def apply(
     if floating and dtype not in FLOATS and dtype not in COMPLEXES:
         dtype = "float32"
     out = dense(broadcast(*(item.shape for item in inputs)), "bool" if comparing else dtype)
-    given = next((a for a in call.args[operands:] if isinstance(a, Tensor)), None)
+    out_argument = next((a for a in call.args[operands:] if isinstance(a, Tensor)), None)
     if inplace:
         out = tensor(call, 0)
-    elif given is not None and given.elements == out.elements:
-        out = given
+    elif out_argument is not None and out_argument.elements == out.elements:
+        out = out_argument
     return moved(
         reads=inputs,
         writes=(out,),
@@ -228,8 +228,8 @@ def rearranged(call: OpCall) -> Cost:
 @formula("aten::_amp_update_scale_", op_class="elementwise")
 def amp_update_scale(call: OpCall) -> Cost:
     """Three numbers: the scale, its growth counter, the overflow flag."""
-    scale, growth, found = tensor(call, 0), tensor(call, 1), tensor(call, 2)
-    return moved(reads=(scale, growth, found), writes=(scale, growth))
+    scale, growth, found_inf = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    return moved(reads=(scale, growth, found_inf), writes=(scale, growth))
 
 
 @formula("aten::linspace", "aten::logspace", op_class="elementwise")

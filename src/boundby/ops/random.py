@@ -21,16 +21,16 @@ from boundby.ops.traffic import (
 def native_dropout(call: OpCall) -> Cost:
     """(input, p, train) -> output and, for the backward, a mask of one byte per element."""
     x = tensor(call, 0)
-    kept = like(x, dtype="bool") if flag(call, 2, default=True) else None
-    return moved(reads=(x,), writes=(like(x), kept), flops=arithmetic(x.dtype, 2 * x.elements))
+    mask = like(x, dtype="bool") if flag(call, 2, default=True) else None
+    return moved(reads=(x,), writes=(like(x), mask), flops=arithmetic(x.dtype, 2 * x.elements))
 
 
 @formula("aten::_fused_dropout", op_class="elementwise")
 def fused_dropout(call: OpCall) -> Cost:
     """Output and a uint8 mask."""
     x = tensor(call, 0)
-    kept = like(x, dtype="uint8")
-    return moved(reads=(x,), writes=(like(x), kept), flops=arithmetic(x.dtype, 2 * x.elements))
+    mask = like(x, dtype="uint8")
+    return moved(reads=(x,), writes=(like(x), mask), flops=arithmetic(x.dtype, 2 * x.elements))
 
 
 @formula(
@@ -64,10 +64,10 @@ def drawn_from(call: OpCall) -> Cost:
 @formula("aten::normal", op_class="elementwise")
 def normal(call: OpCall) -> Cost:
     """(mean, std), at least one of them a tensor."""
-    given = [item for item in call.args[:2] if isinstance(item, Tensor)]
-    largest = max(given, key=lambda item: item.elements)
+    parameters = [item for item in call.args[:2] if isinstance(item, Tensor)]
+    largest = max(parameters, key=lambda item: item.elements)
     return moved(
-        reads=given, writes=(like(largest),), flops=arithmetic(largest.dtype, largest.elements)
+        reads=parameters, writes=(like(largest),), flops=arithmetic(largest.dtype, largest.elements)
     )
 
 

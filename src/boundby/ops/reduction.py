@@ -34,9 +34,9 @@ def summed_axes(call: OpCall) -> set[int]:
 
 def reduced(x: Tensor, dims: Argument, keepdim: bool = False) -> tuple[int, ...]:
     """Return the shape without these axes; none given means all."""
-    gone = reduced_axes(x, dims)
-    kept = [1 if axis in gone else extent for axis, extent in enumerate(x.shape)]
-    return tuple(kept) if keepdim else tuple(e for a, e in enumerate(kept) if a not in gone)
+    reduced_over = reduced_axes(x, dims)
+    kept = [1 if axis in reduced_over else extent for axis, extent in enumerate(x.shape)]
+    return tuple(kept) if keepdim else tuple(e for a, e in enumerate(kept) if a not in reduced_over)
 
 
 def reduce(x: Tensor, shape: tuple[int, ...], *dtypes: str, operations: float = 1) -> Cost:

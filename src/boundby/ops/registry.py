@@ -85,9 +85,9 @@ def family(
 
 def find(name: str) -> Formula | None:
     """Return the formula of an operator, or None. An exact name wins over a family's prefix."""
-    own = _FORMULAS.get(name)
-    if own is not None:
-        return own
+    exact = _FORMULAS.get(name)
+    if exact is not None:
+        return exact
     matching = [prefix for prefix in _FAMILIES if name.startswith(prefix)]
     if not matching:
         return None
@@ -106,8 +106,8 @@ def names() -> list[str]:
 
 def op_class(name: str) -> OpClass | None:
     """Return the class of an operator, or None without a formula."""
-    found = find(name)
-    return found.op_class if found else None
+    known_formula = find(name)
+    return known_formula.op_class if known_formula else None
 
 
 def cost(call: OpCall) -> Cost | None:
@@ -117,21 +117,21 @@ def cost(call: OpCall) -> Cost | None:
     that one call unknown, which its share of the time shows, and never ends the diagnosis. An
     exception of a user's formula is recorded while `failures` are collected, and raised otherwise.
     """
-    found = find(call.name)
-    if found is None:
+    known_formula = find(call.name)
+    if known_formula is None:
         return None
     try:
         if any(tensor.sparse for tensor in call.tensors):
-            return _sparse_product(call) if found.op_class == "contraction" else None
-        return found.function(call)
+            return _sparse_product(call) if known_formula.op_class == "contraction" else None
+        return known_formula.function(call)
     except NotRecordedError:
         return None
     except Exception as error:
         if not call.args:  # nothing was recorded
             return None
-        if not found.built_in and failures.note(call.name):
+        if not known_formula.built_in and failures.note(call.name):
             return None
-        if found.built_in and isinstance(
+        if known_formula.built_in and isinstance(
             error, (LookupError, TypeError, ValueError, ArithmeticError)
         ):
             return None

@@ -201,9 +201,9 @@ def marlin_gemm(call: OpCall) -> Cost:
 
 def _product(call: OpCall, m: int, n: int, k: int, dtype: str) -> Cost:
     """Every tensor argument is read, weights as they are packed; [M, N] is written."""
-    given = [item for item in call.tensors if item.shape != (m, n) or n == k]
+    read_tensors = [item for item in call.tensors if item.shape != (m, n) or n == k]
     return moved(
-        reads=list(itertools.islice(given, 6)),
+        reads=list(itertools.islice(read_tensors, 6)),
         writes=(dense((m, n), dtype),),
         flops=matrix_flops(dtype, m * n * k),
     )

@@ -42,8 +42,8 @@ def real_to_complex(call: OpCall) -> Cost:
     """(self, axes, normalization, one side only): half of the last axis and one more."""
     x, axes = tensor(call, 0), integers(call, 1)
     extent = x.shape[axes[-1]]
-    kept = extent // 2 + 1 if flag(call, 3, default=True) else extent
-    out = _with_extent(x, axes[-1], kept, _COMPLEX[x.dtype])
+    result_extent = extent // 2 + 1 if flag(call, 3, default=True) else extent
+    out = _with_extent(x, axes[-1], result_extent, _COMPLEX[x.dtype])
     return _transform(x, out, x, axes, _REAL_OPERATIONS)
 
 

@@ -231,12 +231,12 @@ def read(*items: Tensor | None) -> tuple[float, bool]:
     two, and inputs with equal shape and dtype but no recorded storage, count each.
     """
     total = 0.0
-    seen: dict[tuple[object, ...], set[int | None]] = {}
+    identities: dict[tuple[object, ...], set[int | None]] = {}
     upper_bound = False
     for item in items:
         if item is None:
             continue
-        alike = seen.setdefault((item.storage, item.dtype, _layout(item)), set())
+        alike = identities.setdefault((item.storage, item.dtype, _layout(item)), set())
         if alike and _is_among(item, alike):
             continue
         upper_bound = upper_bound or (bool(alike) and item.elements > 1)

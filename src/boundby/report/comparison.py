@@ -64,12 +64,12 @@ def headline(comparison: Comparison) -> Text:
         doubt = "within noise"
     ratio = comparison.ratio
     interval = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
-    known = comparison.beyond_noise is not None and not comparison.same
+    has_interval = comparison.beyond_noise is not None and not comparison.same
     colour = ("red" if change > 0 else "green") if comparison.beyond_noise else ""
     return Text.assemble(
         (words, f"bold {colour}".strip()),
         f": {units.time(comparison.before.wall_ns)} to {units.time(comparison.after.wall_ns)}, "
-        f"{doubt}{f' ({interval})' if known else ''}",
+        f"{doubt}{f' ({interval})' if has_interval else ''}",
     )
 
 
@@ -80,10 +80,10 @@ def as_text(comparison: Comparison) -> str:
 def _side(word: str, side: Side) -> str:
     low, high = side.interval_ns
     bound = "bound by: unknown" if side.bound_by == "unknown" else f"{side.bound_by}-bound"
-    known = [f"{units.time(low)} to {units.time(high)}"] if low < high else []
+    details = [f"{units.time(low)} to {units.time(high)}"] if low < high else []
     if side.samples_ns:
-        known.append(counted(len(side.samples_ns), f"{side.wall_source} step"))
-    within = f" ({', '.join(known)})" if known else ""
+        details.append(counted(len(side.samples_ns), f"{side.wall_source} step"))
+    within = f" ({', '.join(details)})" if details else ""
     return f"{word}: {side.name} · {bound} · {units.time(side.wall_ns)}{within} · {side.device}"
 
 

@@ -46,7 +46,7 @@ def _account(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 def _rows(records: Sequence[Record], without: Sequence[str] = ()) -> list[dict[str, Any]]:
     return [
-        _flat({key: one for key, one in msgspec.to_builtins(row).items() if key not in without})
+        _flat({key: value for key, value in msgspec.to_builtins(row).items() if key not in without})
         for row in records
     ]
 

@@ -43,7 +43,9 @@ def findings(diagnosis: Diagnosis) -> list[RenderableType]:
             )
         )
     if slight:
-        names = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
+        names = (
+            f"{finding.fault} (up to {units.time(finding.saving_ns.high)})" for finding in slight
+        )
         lines.append(Text(f"below 1% of the step: {', '.join(names)}", style="dim"))
     lines += together(diagnosis)
     lines += _batches(diagnosis)
@@ -97,7 +99,7 @@ def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:
     share = units.share(saving.expected / wall_ns)
     whole = _WHOLE.get(finding.relative_to, finding.out_of)
     of_what = "" if short and whole == "the step" else f" of {whole}"
-    places = [last_part(one) for one in finding.where[:3]] if short else finding.where[:3]
+    places = [last_part(place) for place in finding.where[:3]] if short else finding.where[:3]
     where = f" — {', '.join(places)}" if places else ""
     remark = finding.remark.partition(":")[0] if short else finding.remark
     if finding.where and finding.inside and not short:
@@ -125,7 +127,9 @@ def _by_worth(diagnosis: Diagnosis, most: int) -> tuple[list[Finding], list[Find
         )
 
     shown = diagnosis.findings[:most]
-    return [one for one in shown if is_worth(one)], [one for one in shown if not is_worth(one)]
+    return [finding for finding in shown if is_worth(finding)], [
+        finding for finding in shown if not is_worth(finding)
+    ]
 
 
 def _conditions(finding: Finding, others: Sequence[Finding]) -> str:

@@ -97,15 +97,21 @@ def coverage_line(diagnosis: Diagnosis) -> Text | None:
     if run is None or share is None or share >= _LEAST_COVERED:
         return None
     recurring = [part for part in run.parts if part.name not in ONCE]
-    own: tuple[RunPartName, ...] = ("train",)
+    covered_parts: tuple[RunPartName, ...] = ("train",)
     if diagnosis.step.unit is not None and not diagnosis.step.unit.backwards:
-        own = ("rollout", "eval")
-    outside = max(recurring, key=lambda part: part.ns * (part.name not in own), default=None)
+        covered_parts = ("rollout", "eval")
+    outside = max(
+        recurring, key=lambda part: part.ns * (part.name not in covered_parts), default=None
+    )
     words = (
         f"Only {units.share(share)} of the run's time, without imports and set-up, is in the step "
         f"diagnosed here"
     )
-    if outside is not None and outside.name not in own and outside.ns > share * run.recurring_ns:
+    if (
+        outside is not None
+        and outside.name not in covered_parts
+        and outside.ns > share * run.recurring_ns
+    ):
         name = _part_words(run, outside)
         words += f"; {units.share(outside.ns / run.recurring_ns)} is {name}"
         if outside.details:

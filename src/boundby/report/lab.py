@@ -69,8 +69,8 @@ def _parts(report: LabReport) -> Iterator[RenderableType]:
 
 def headline(report: LabReport) -> str:
     """How many claims held."""
-    held = sum(result.outcome == "held" for result in report.results)
-    parts = [f"{held} of {len(report.results)} claims held on this machine"]
+    held_count = sum(result.outcome == "held" for result in report.results)
+    parts = [f"{held_count} of {len(report.results)} claims held on this machine"]
     words: dict[Outcome, str] = {"not held": "did not", "failed": "failed", "not run": "not run"}
     for outcome in words:
         names = [each.name for each in report.results if each.outcome == outcome]
@@ -102,14 +102,14 @@ def _figures(result: Result) -> Padding:
     table.add_column("", overflow="fold")
     for heading in ("predicted", "between", "measured"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, found in result.measured.items():
-        law = result.predicted.get(name)
-        sign = {True: ("✓", "green"), False: ("✗", "yellow"), None: (" ", "")}[found.held]
+    for name, measurement in result.measured.items():
+        predicted = result.predicted.get(name)
+        sign = {True: ("✓", "green"), False: ("✗", "yellow"), None: (" ", "")}[measurement.held]
         table.add_row(
             Text(*sign),
-            Text(found.what),
-            units.quantity(law.value, law.unit) if law else "",
-            Text(interval(law, law.unit) if law else "", style="dim"),
-            units.quantity(found.value, found.unit),
+            Text(measurement.what),
+            units.quantity(predicted.value, predicted.unit) if predicted else "",
+            Text(interval(predicted, predicted.unit) if predicted else "", style="dim"),
+            units.quantity(measurement.value, measurement.unit),
         )
     return Padding(table, (0, 0, 0, 2))

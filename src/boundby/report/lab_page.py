@@ -29,8 +29,8 @@ def page(report: LabReport) -> str:
         f"<h1>{escape(headline(report))}</h1>"
         f'<p class="soft">{escape(title(report.machine))} · torch '
         f"{escape(report.machine.torch or '-')} · {escape(report.run_at or '')}</p>"
-        "<p>Each figure was predicted from the machine's saved roofs before it was measured; a "
-        "law held where the two intervals meet.</p>"
+        "<p>Each figure was predicted from the machine's saved roofs before it was measured. A law "
+        "holds if the two intervals overlap.</p>"
         f"<nav>{links}</nav>{''.join(map(_section, report.results))}"
     )
     return document(f"boundby lab: {report.machine.device}", body, _STYLE)
@@ -57,15 +57,18 @@ def _table(result: Result) -> str:
     if not result.measured:
         return ""
     rows = []
-    for name, found in result.measured.items():
-        law = result.predicted.get(name)
-        kind = {True: "held", False: "not-held", None: ""}[found.held]
+    for name, measurement in result.measured.items():
+        predicted = result.predicted.get(name)
+        expected = units.quantity(predicted.value, predicted.unit) if predicted else ""
+        expected_range = interval(predicted, predicted.unit) if predicted else ""
+        kind = {True: "held", False: "not-held", None: ""}[measurement.held]
         rows.append(
-            f'<tr><td><span class="{kind}">{_SIGNS[found.held]}</span>{escape(found.what)}</td>'
-            f"<td>{escape(units.quantity(law.value, law.unit)) if law else ''}</td>"
-            f'<td class="soft">{escape(interval(law, law.unit)) if law else ""}</td>'
-            f"<td>{escape(units.quantity(found.value, found.unit))}</td>"
-            f'<td class="soft">{escape(interval(found, found.unit))}</td></tr>'
+            f'<tr><td><span class="{kind}">{_SIGNS[measurement.held]}</span>'
+            f"{escape(measurement.what)}</td>"
+            f"<td>{escape(expected)}</td>"
+            f'<td class="soft">{escape(expected_range)}</td>'
+            f"<td>{escape(units.quantity(measurement.value, measurement.unit))}</td>"
+            f'<td class="soft">{escape(interval(measurement, measurement.unit))}</td></tr>'
         )
     head = "<tr><th></th><th>predicted</th><th></th><th>measured</th><th></th></tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"

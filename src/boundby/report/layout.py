@@ -29,13 +29,13 @@ class Trimmed:
 
 
 def _without_trailing_blanks(line: list[Segment]) -> list[Segment]:
-    kept = list(line)
-    while kept:
-        text, style, control = kept.pop()
+    remaining = list(line)
+    while remaining:
+        text, style, control = remaining.pop()
         if control or text.rstrip():
-            kept.append(Segment(text if control else text.rstrip(), style, control))
+            remaining.append(Segment(text if control else text.rstrip(), style, control))
             break
-    return kept
+    return remaining
 
 
 def _printable(segment: Segment) -> Segment:

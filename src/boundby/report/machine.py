@@ -105,11 +105,11 @@ def _roofs_table(machine: Machine) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("best at", style="dim")
-    for section, its in sections.items():
-        if its:
+    for section, section_rows in sections.items():
+        if section_rows:
             table.add_row(Text(section, style="italic"))
-        for name, values, note in its:
-            table.add_row(Text(f"  {name}"), *(values[one] for one in headings), Text(note))
+        for name, values, note in section_rows:
+            table.add_row(Text(f"  {name}"), *(values[heading] for heading in headings), Text(note))
     return table
 
 

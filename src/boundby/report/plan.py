@@ -137,16 +137,16 @@ class PlanSearchReport:
         for heading in ("step", "MFU", "memory"):
             table.add_column(heading, justify="right")
         table.add_column("against the fastest" if it.kind == "search" else "")
-        for one in it.choices:
+        for choice in it.choices:
             table.add_row(
-                str(one.chips),
-                " ".join(f"{axis}={ways}" for axis, ways in one.mesh.items()) or "one chip",
-                f"{one.micro_batch:g}",
-                one.recompute,
-                units.time(one.step_ns.expected),
-                units.share(one.mfu),
-                units.size(one.memory_bytes),
-                one.why,
+                str(choice.chips),
+                " ".join(f"{axis}={ways}" for axis, ways in choice.mesh.items()) or "one chip",
+                f"{choice.micro_batch:g}",
+                choice.recompute,
+                units.time(choice.step_ns.expected),
+                units.share(choice.mfu),
+                units.size(choice.memory_bytes),
+                choice.why,
             )
         yield table
         for note in it.notes:

@@ -35,7 +35,7 @@ def _plan(it: PlanResult) -> str:
         plots.append(_scaling(it.scaling))
     if it.serving and len(it.serving.curve) > 1:
         plots.append(_throughput(it.serving))
-    drawn = "".join(plot.render(one) for one in plots)
+    drawn = "".join(plot.render(each) for each in plots)
     mfu = escape(it.mfu_convention)
     convention = f'<p class="soft">MFU counts {mfu}</p>' if mfu else ""
     return (
@@ -65,8 +65,8 @@ def _parts(it: PlanResult) -> Bars:
 
 def _roofline(it: PlanResult, peak: float) -> Lines:
     ridges = [peak / roof.bytes_per_s for roof in it.roofs]
-    own = [roof.intensity for roof in it.roofs if roof.intensity]
-    low, high = min(ridges + own) / _MARGIN, max(ridges + own) * _MARGIN
+    intensities = [roof.intensity for roof in it.roofs if roof.intensity]
+    low, high = min(ridges + intensities) / _MARGIN, max(ridges + intensities) * _MARGIN
     series = [
         Series(
             name=roof.name,
@@ -154,9 +154,10 @@ def _memory(it: PlanResult) -> str:
 
 def _limits(it: PlanResult) -> str:
     rows = "".join(
-        f"<tr><td>{escape(one.name)}</td><td>{escape(units.quantity(one.value, one.unit))}</td>"
-        f'<td class="soft">{escape(one.meaning)}</td></tr>'
-        for one in it.limits
+        f"<tr><td>{escape(limit.name)}</td>"
+        f"<td>{escape(units.quantity(limit.value, limit.unit))}</td>"
+        f'<td class="soft">{escape(limit.meaning)}</td></tr>'
+        for limit in it.limits
     )
     return f"<section><h2>Thresholds</h2><table>{rows}</table></section>" if rows else ""
 
@@ -165,15 +166,15 @@ def _search(it: PlanSearch) -> str:
     head = "<tr><th>layout</th><th>chips</th><th>micro-batch</th><th>recompute</th><th>step</th>"
     head += "<th>MFU</th><th>memory</th><th></th></tr>"
     rows = "".join(
-        f"<tr><td>{escape(' '.join(f'{axis}={ways}' for axis, ways in one.mesh.items()))}</td>"
-        f"<td>{one.chips}</td><td>{one.micro_batch:g}</td><td>{escape(one.recompute)}</td>"
-        f"<td>{units.time(one.step_ns.expected)}</td><td>{units.share(one.mfu)}</td>"
-        f'<td>{units.size(one.memory_bytes)}</td><td class="soft">{escape(one.why)}</td></tr>'
-        for one in it.choices
+        f"<tr><td>{escape(' '.join(f'{axis}={ways}' for axis, ways in choice.mesh.items()))}</td>"
+        f"<td>{choice.chips}</td><td>{choice.micro_batch:g}</td><td>{escape(choice.recompute)}</td>"
+        f"<td>{units.time(choice.step_ns.expected)}</td><td>{units.share(choice.mfu)}</td>"
+        f'<td>{units.size(choice.memory_bytes)}</td><td class="soft">{escape(choice.why)}</td></tr>'
+        for choice in it.choices
     )
     drawn = ""
     if it.kind == "sweep" and len(it.choices) > 1:
-        points = [(float(one.chips), one.step_ns.expected) for one in it.choices]
+        points = [(float(choice.chips), choice.step_ns.expected) for choice in it.choices]
         drawn = plot.render(
             Lines(
                 title="step time by number of chips",

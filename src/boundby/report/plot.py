@@ -105,7 +105,7 @@ def ticks(low: float, high: float, *, log: bool) -> list[float]:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         step = max(1, math.ceil((last - first) / _MOST_DECADES))
         factors = (1, 2, 5) if last - first <= 2 else (1,)
-        found = [
+        candidates = [
             factor * 10.0**power for power in range(first, last + 1, step) for factor in factors
         ]
     else:
@@ -113,9 +113,9 @@ def ticks(low: float, high: float, *, log: bool) -> list[float]:
         power = 10.0 ** math.floor(math.log10(size))
         step_size = next(f * power for f in (1, 2, 5, 10) if f * power >= size)
         count = math.floor(high / step_size)
-        found = [step_size * i for i in range(math.ceil(low / step_size), count + 1)]
+        candidates = [step_size * i for i in range(math.ceil(low / step_size), count + 1)]
     slack = 1e-9 * abs(high)
-    return [tick for tick in found if low - slack <= tick <= high + slack]
+    return [tick for tick in candidates if low - slack <= tick <= high + slack]
 
 
 def _limits(values: Sequence[float], axis: Axis) -> tuple[float, float]:

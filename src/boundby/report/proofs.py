@@ -91,7 +91,9 @@ def best_of(proofs: list[Proof]) -> Proof | None:
     final = [proof for proof in proofs if proof.fresh and proof.why and _is_final(proof, proofs)]
     if final and final[-1].speedup is not None:
         return final[-1] if final[-1].outcome is Outcome.KEPT else None
-    kept = [one for one in proofs if one.outcome is Outcome.KEPT and one.speedup is not None]
+    kept = [
+        proof for proof in proofs if proof.outcome is Outcome.KEPT and proof.speedup is not None
+    ]
     together = [proof for proof in kept if proof.combines]
     return max(together[-1:] or kept, key=lambda one: _median(one.speedup), default=None)
 

@@ -41,7 +41,10 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
     for row in shown:
         rows.append((row, _OUTSIDE if row.where == NO_LINE else row.where))
         if len(row.callers) > 1:
-            rows += [(_as_row(row, one), f"  from {last_part(one.where)}") for one in row.callers]
+            rows += [
+                (_as_row(row, caller), f"  from {last_part(caller.where)}")
+                for caller in row.callers
+            ]
         rows += [
             (inner, f"  {last_part(inner.where)}")
             for inner in row.inside[:_MOST_INSIDE]

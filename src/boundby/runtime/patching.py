@@ -27,7 +27,7 @@ def record_aliases(before: Collection[str]) -> None:
         for name, module in list(sys.modules.items())
         if isinstance(module, ModuleType)
     ]
-    known = {
+    original_ids = {
         id(value)
         for name, names in modules
         if name.partition(".")[0] == "torch"
@@ -38,7 +38,7 @@ def record_aliases(before: Collection[str]) -> None:
     for module, names in modules:
         if module not in before:
             for name, value in names.items():
-                if id(value) in known:
+                if id(value) in original_ids:
                     _aliases.setdefault(id(value), []).append((names, name))
 
 

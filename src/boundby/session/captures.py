@@ -44,9 +44,9 @@ def with_capture(observation: Observation, capture: Recording) -> Observation:
         return msgspec.structs.replace(observation, notes=notes)
     timeline = attach_operators(timeline, {1: capture}, None, {})
     device = timeline.device
-    known = device.graph if device.call is None else device.graph & (device.call >= 0)
+    has_operator = device.graph if device.call is None else device.graph & (device.call >= 0)
     whole = float(device.duration_ns[device.graph].sum())
-    share = float(device.duration_ns[known].sum()) / whole if whole else 0.0
+    share = float(device.duration_ns[has_operator].sum()) / whole if whole else 0.0
     notes = [note for note in observation.notes if note.code not in _ANSWERED]
     if share < 1:
         text = (

@@ -31,9 +31,9 @@ class RecordingTimer:
         self.times: dict[OpBenchmark, float] = {}
 
     def __call__(self, benchmarks: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
-        found = self._timer(benchmarks)
-        self.times.update(found)
-        return found
+        times = self._timer(benchmarks)
+        self.times.update(times)
+        return times
 
 
 def save(
@@ -58,10 +58,14 @@ def saved_timer(path: Path) -> Timer | None:
     file = path.parent / _OPERATORS
     if not file.exists():
         return None
-    known = dict(store.read(file, OperatorTimes, "list of operator times").times)
+    saved_times = dict(store.read(file, OperatorTimes, "list of operator times").times)
 
     def timer(benchmarks: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
-        return {benchmark: known[benchmark] for benchmark in benchmarks if benchmark in known}
+        return {
+            benchmark: saved_times[benchmark]
+            for benchmark in benchmarks
+            if benchmark in saved_times
+        }
 
     return timer
 

@@ -53,20 +53,20 @@ def _is_meant(path: Path) -> bool:
 
 def find_traces(places: Sequence[str | Path]) -> list[Path]:
     """The trace files to read: files as given, URLs downloaded, folders searched."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for given in places:
         if remote.is_remote(str(given)):
-            found.append(remote.local_copy(str(given)))
+            paths.append(remote.local_copy(str(given)))
             continue
         place = Path(given)
         if place.is_dir():
             inside = sorted(path for path in place.rglob("*") if _is_meant(path))
             if not inside:
                 raise BoundbyError(f"{place}: no trace files in this folder")
-            found += inside
+            paths += inside
         else:
-            found.append(place)
-    return found
+            paths.append(place)
+    return paths
 
 
 def read_member(
@@ -81,7 +81,7 @@ def read_member(
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
         if capture is not None:
-            observations = [with_capture(one, capture) for one in observations]
+            observations = [with_capture(observation, capture) for observation in observations]
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
             machine, timer = saved.saved_machine(path), saved.saved_timer(path)

@@ -54,14 +54,14 @@ def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
 
 def _ratios_with(step: StepView, factor: int) -> list[tuple[float, float]]:
     """For each operation, how much longer it takes with a `factor` times larger batch."""
-    known = step.memoised(_known_ratios)
-    if factor not in known:
+    by_factor = step.memoised(_known_ratios)
+    if factor not in by_factor:
         constant = _constant_bytes(step)
-        known[factor] = [
+        by_factor[factor] = [
             _ratios(step, record, factor, constant[index])
             for index, record in enumerate(step.op_records)
         ]
-    return known[factor]
+    return by_factor[factor]
 
 
 def _known_ratios(_: StepView) -> dict[int, list[tuple[float, float]]]:

@@ -59,12 +59,14 @@ def weights_of(step: StepView, flow: Flow) -> set[int]:
     """
     updated = {
         value
-        for value, known in enumerate(flow.values)
-        if known.maker == OUTSIDE and goes_to_optimizer(step, known)
+        for value, from_before in enumerate(flow.values)
+        if from_before.maker == OUTSIDE and goes_to_optimizer(step, from_before)
     }
     samples, weights, placed = _standing(step, flow, updated)
     _trace_back(flow, samples, without=placed)
-    outside = {value for value, known in enumerate(flow.values) if known.maker == OUTSIDE}
+    outside = {
+        value for value, from_before in enumerate(flow.values) if from_before.maker == OUTSIDE
+    }
     still = _made_of(flow, outside - samples, without=placed)
     weights &= still
     _trace_back(flow, weights, without=placed)
@@ -119,8 +121,8 @@ def _standing(step: StepView, flow: Flow, updated: set[int]) -> tuple[set[int], 
 
 
 def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
-    given = flow.given[index]
-    values = (given[place] for place in places if place < len(given))
+    argument_values = flow.given[index]
+    values = (argument_values[place] for place in places if place < len(argument_values))
     return {value for value in values if value is not None}
 
 
@@ -160,11 +162,11 @@ def _trace_back(flow: Flow, values: set[int], *, without: set[int]) -> None:
 
 def _made_of(flow: Flow, values: set[int], *, without: Iterable[int]) -> set[int]:
     """The values, and those made only of them and not broadcast."""
-    found = set(values)
+    made = set(values)
     excluded = set(without)
     for index in flow.order:
         reads = flow.reads[index]
-        if index not in excluded and reads and all(value in found for value in reads):
+        if index not in excluded and reads and all(value in made for value in reads):
             most = WIDEST_CAST * sum(reads.values())
-            found.update(value for value in flow.makes[index] if flow.values[value].bytes <= most)
-    return found
+            made.update(value for value in flow.makes[index] if flow.values[value].bytes <= most)
+    return made

@@ -52,10 +52,10 @@ def launch_costs(step: StepView) -> tuple[float, float, float]:
                 trained / COMPILED_LAUNCH_FACTOR.value,
             )
     eager = overheads.eager_op_ns or 0.0
-    alone = overheads.compiled_kernel_ns or eager
+    alone_ns = overheads.compiled_kernel_ns or eager
     inside = _operator_ns(step)
-    here = alone * inside / eager if inside and eager else alone
-    return COMPILED_LAUNCH_FACTOR.value * here, here, min(here, (here + alone) / 2)
+    here_ns = alone_ns * inside / eager if inside and eager else alone_ns
+    return COMPILED_LAUNCH_FACTOR.value * here_ns, here_ns, min(here_ns, (here_ns + alone_ns) / 2)
 
 
 def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Floats:
@@ -64,12 +64,12 @@ def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Float
     Their kernels are launched one after the other; the rest of the loop is unchanged.
     """
     launches = step.launches
-    stays = kept(step).before_ns
-    host = launches.host_ns - stays
+    unchanged_ns = kept(step).before_ns
+    host = launches.host_ns - unchanged_ns
     vanished, called = _marked(step, gone), _marked(step, _libraries(step))
-    left = graph_break_rows(step)
+    uncompiled = graph_break_rows(step)
     compiled = (launches.phase != Phase.OPTIMIZER) & (launches.wait == 0)
-    compiled &= ~_marked(step, left.op_records)
+    compiled &= ~_marked(step, uncompiled.op_records)
     operators = _Operators.of(step)
     waiting = 0.0
     for action in np.flatnonzero(compiled):
@@ -83,9 +83,9 @@ def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Float
     count = _parameters(step)
     for phase, each in _PARAMETER_LAUNCHES.items():
         first = np.flatnonzero(compiled & (launches.phase == phase))[:1]
-        entries = (1 + left.calls) * ENTRY_LAUNCHES.value + each * count
+        entries = (1 + uncompiled.calls) * ENTRY_LAUNCHES.value + each * count
         host[first] += entries * (_eager_launch_ns(step) or launch_ns)
-    return host + stays
+    return host + unchanged_ns
 
 
 def _libraries(step: StepView) -> Iterable[int]:
@@ -130,8 +130,8 @@ def _operator_ns(step: StepView) -> float | None:
     simple = operators.alone & (launches.host_ns > 0)
     simple &= ~_marked(step, _libraries(step))
     backward = simple & (launches.phase == Phase.BACKWARD)
-    seen = operators.own_ns[backward if backward.any() else simple]
-    return float(np.median(seen)) if len(seen) else None
+    operator_ns = operators.own_ns[backward if backward.any() else simple]
+    return float(np.median(operator_ns)) if len(operator_ns) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class _Operators:
         ended = ends[launches.rows]
         before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
         # From profiled to clean time.
-        pace = launches.host_ns / np.maximum(ended - before, 1)
+        clean_ratio = launches.host_ns / np.maximum(ended - before, 1)
         inside = np.clip(ended - np.maximum(host.start_ns[outer], before), 0, None)
         # After its last launch an operator takes time until it ends, before the next action.
         another = outer[1:] != outer[:-1]
         first, last = np.append(True, another), np.append(another, False)
         after = np.where(last, np.minimum(ends[outer], np.append(ended[1:], 0)) - ended, 0)
-        own = inside * pace + np.clip(after, 0, None) * np.append(pace[1:], 0.0)
-        return cls(own, first, first & np.append(another, True))
+        own_ns = inside * clean_ratio + np.clip(after, 0, None) * np.append(clean_ratio[1:], 0.0)
+        return cls(own_ns, first, first & np.append(another, True))
 
 
 def _outermost(step: StepView) -> npt.NDArray[np.int64]:
@@ -172,17 +172,19 @@ def _outermost(step: StepView) -> npt.NDArray[np.int64]:
     operator = (host.kind == HostKind.OP) & named[host.name]
     outer = np.empty(len(launches.rows), np.int64)
     for action, row in enumerate(launches.rows):
-        found = row
-        while (above := host.parent[found]) >= 0 and (operator[above] or not operator[found]):
-            found = above
-        outer[action] = found if operator[found] else row
+        outermost = row
+        while (above := host.parent[outermost]) >= 0 and (
+            operator[above] or not operator[outermost]
+        ):
+            outermost = above
+        outer[action] = outermost if operator[outermost] else row
     return outer
 
 
 def _parameters(step: StepView) -> int:
     """The number of gradients that backward returns."""
     names = step.timeline.names
-    handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
+    returns_gradient = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
     # The autograd engine's row, and the node's row inside it.
     engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
-    return int((handed & engine)[step.timeline.host.name].sum())
+    return int((returns_gradient & engine)[step.timeline.host.name].sum())

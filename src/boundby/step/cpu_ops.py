@@ -88,7 +88,7 @@ def cpu_work(
     net = _own_times(timeline, counted, within) - _observed(within, dilation)
     net = np.clip(net - paged_ns, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
-    asking = np.where(counted, net - kernel, 0.0)
+    dispatch_ns = np.where(counted, net - kernel, 0.0)
     op_records = []
     for row in np.flatnonzero(counted):
         if is_unknown[row] and not kernel[row]:
@@ -122,7 +122,7 @@ def cpu_work(
                 )  # the memory roof does not apply to the network
         op_records.append(work)
     _hide_background(op_records, timeline)
-    return op_records, DispatchCost(counted, asking, float(asking[works_itself].sum()))
+    return op_records, DispatchCost(counted, dispatch_ns, float(dispatch_ns[works_itself].sum()))
 
 
 def _hide_background(op_records: list[OpRecord], timeline: Timeline) -> None:
@@ -158,11 +158,11 @@ def _working(timeline: Timeline, costed: Costs) -> Mask:
         cost = costed.of_call[call] if call >= 0 and costed.is_costed[call] else None
         if cost is not None:
             inside = Cost(flops={"all": flops[row]}, bytes_read=moved[row])
-            own = costs.own(cost, inside)
-            if own.bytes or own.total_flops:
+            own_cost = costs.own(cost, inside)
+            if own_cost.bytes or own_cost.total_flops:
                 working[row] = True
-                flops[row] += own.total_flops
-                moved[row] += own.bytes
+                flops[row] += own_cost.total_flops
+                moved[row] += own_cost.bytes
         if parent[row] >= 0:
             flops[parent[row]] += flops[row]
             moved[parent[row]] += moved[row]
@@ -176,8 +176,8 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     """
     host = timeline.host
     operator = host.kind == HostKind.OP
-    known = np.array([*(cost is not None for cost in costed.of_call), False])[host.call]
-    candidate = operator & ~known
+    has_cost = np.array([*(cost is not None for cost in costed.of_call), False])[host.call]
+    candidate = operator & ~has_cost
     around = np.zeros(len(host), np.bool_)
     inner = host.parent[operator & (host.parent >= 0)]
     around[np.unique(inner)] = True
@@ -185,8 +185,8 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     candidate &= ~around | op_records[host.name]
     chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
     candidate &= ~chores[host.name] & ~_calling_generated(timeline)
-    alone: Mask = candidate & (nearest(host.parent, working) < 0)
-    return alone
+    outside: Mask = candidate & (nearest(host.parent, working) < 0)
+    return outside
 
 
 def _calling_generated(timeline: Timeline) -> Mask:
@@ -202,8 +202,8 @@ def _calling_generated(timeline: Timeline) -> Mask:
     is_python = np.isin(host.kind, PYTHON_FRAMES)
     recorded = np.zeros(len(host), np.bool_)
     recorded[np.unique(host.parent[is_python & (host.parent >= 0)])] = True
-    seen = (named(_GENERATED) & ~is_python) | (named(_GENERATED_CODE) & recorded)
-    return _around(host.parent, seen) & ~_around(host.parent, named(_NAMELESS) & is_python)
+    has_kernels = (named(_GENERATED) & ~is_python) | (named(_GENERATED_CODE) & recorded)
+    return _around(host.parent, has_kernels) & ~_around(host.parent, named(_NAMELESS) & is_python)
 
 
 def _around(parent: npt.NDArray[np.int32], inner: Mask) -> Mask:
@@ -224,8 +224,8 @@ def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[n
     outer = np.where(host.parent[rows] >= 0, within[host.parent[rows]], -1)
     inside = np.zeros(len(host))
     np.add.at(inside, outer[outer >= 0], host.duration_ns[rows[outer >= 0]])
-    own: npt.NDArray[np.float64] = host.duration_ns - inside
-    return own
+    own_ns: npt.NDArray[np.float64] = host.duration_ns - inside
+    return own_ns
 
 
 def _observed(within: Ints, dilation: ProfilerOverhead) -> npt.NDArray[np.float64]:

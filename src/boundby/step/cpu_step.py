@@ -71,25 +71,25 @@ def cpu_step_parts(
     if on_core < _LEAST_ON_CORE:
         # Use the share of the clean steps, of which there are more.
         on_core = max(_LEAST_ON_CORE, clean / max(1.0, wall_ns - (data_ns or 0.0)))
-    own = _without_waiting(phases, (data_ns or 0.0) / wall_ns)
-    as_profiled = clean / on_core
+    busy_phases = _without_waiting(phases, (data_ns or 0.0) / wall_ns)
+    expected_profiled = clean / on_core
     operators = Operators(timeline, machine)
     paged = operators.paged_ns(fresh_pages)
     paged_ns = float(paged.sum())
     dilation = find_profiler_overhead(
         timeline,
         where,
-        wall_ns=as_profiled + paged_ns + waited,
-        phases=own,
+        wall_ns=expected_profiled + paged_ns + waited,
+        phases=busy_phases,
         on_core=on_core,
     )
     op_records, dispatch = cpu_work(operators, precision, dilation, paged)
     line_times = host_time_by_line(timeline, where, dispatch, dilation)
-    pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
-    slower = on_core * min(DISTURBED_CPU.value, pace)
+    speed_ratio = expected_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
+    slower = on_core * min(DISTURBED_CPU.value, speed_ratio)
     if lost.clean_ns:
-        held = dispatch.costed_ns + sum(work.exposed_ns for work in op_records)
-        slower = min(slower, clean / max(1.0, held))
+        work_ns = dispatch.costed_ns + sum(work.exposed_ns for work in op_records)
+        slower = min(slower, clean / max(1.0, work_ns))
     for work in op_records:
         work.ns *= slower
         work.exposed_ns *= slower
@@ -98,7 +98,9 @@ def cpu_step_parts(
         # If operators make the batch, they have their own time.
         data = max(0.0, data_ns - _work_for_data(timeline, op_records))
     waits = {"data": data} | ({CPU_WAIT: cpu_wait.clean_ns} if cpu_wait else {})
-    return CpuStepParts(op_records, slower * dispatch.costed_ns, waits, line_times, min(1.0, pace))
+    return CpuStepParts(
+        op_records, slower * dispatch.costed_ns, waits, line_times, min(1.0, speed_ratio)
+    )
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:

@@ -60,7 +60,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
     """The flow of a step; None if memory was not recorded, as in a trace file."""
     if timeline.allocations is None or not len(timeline.allocations):
         return None
-    taken, fresh = _taken(timeline, op_records)
+    allocated, fresh = _taken(timeline, op_records)
     flow = Flow(
         values=[],
         reads=[{} for _ in op_records],
@@ -81,7 +81,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
         for position, tensor in enumerate(tensors):
             read = tensor.storage and position != written
             flow.given[index].append(_read(flow, current, index, tensor) if read else None)
-        made = taken.get(index, [])
+        made = allocated.get(index, [])
         if written:
             made = [*made, *((out.storage, out.bytes) for out in tensors[written:] if out.storage)]
         for storage, size in made:
@@ -109,10 +109,10 @@ def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> in
     if value is None:
         value = current[tensor.storage] = len(flow.values)
         flow.values.append(Value(maker=OUTSIDE, bytes=tensor.bytes))
-    known = flow.values[value]
-    known.bytes = max(known.bytes, tensor.bytes)
-    if index not in known.readers[-1:]:
-        known.readers.append(index)
+    current_value = flow.values[value]
+    current_value.bytes = max(current_value.bytes, tensor.bytes)
+    if index not in current_value.readers[-1:]:
+        current_value.readers.append(index)
     flow.reads[index][value] = max(flow.reads[index].get(value, 0.0), tensor.bytes)
     return value
 
@@ -128,8 +128,8 @@ def _read_own(
 
 
 def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: float) -> None:
-    known = current.get(storage)
-    if known is not None and known in flow.makes[index]:
+    previous = current.get(storage)
+    if previous is not None and previous in flow.makes[index]:
         return
     current[storage] = len(flow.values)
     flow.makes[index].append(len(flow.values))
@@ -155,11 +155,11 @@ def _inside(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
     work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
     around = nearest(timeline.host.parent, _is_work(timeline, work_of))
     parents = timeline.host.parent
-    found = []
+    callers = []
     for work in op_records:
         parent = int(parents[work.row]) if work.row >= 0 else -1
-        found.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
-    return found
+        callers.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
+    return callers
 
 
 def _is_work(timeline: Timeline, rows: Iterable[int]) -> npt.NDArray[np.bool_]:
@@ -179,7 +179,7 @@ def _taken(
     assert allocations is not None
     work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
     around = nearest(timeline.host.parent, _is_work(timeline, work_of))
-    found: dict[int, list[tuple[int, float]]] = {}
+    allocated: dict[int, list[tuple[int, float]]] = {}
     fresh: list[tuple[int, int]] = []
     for row, storage, size in zip(
         allocations.row.tolist(),
@@ -189,7 +189,7 @@ def _taken(
     ):
         owner = int(around[row])
         if owner >= 0:
-            found.setdefault(work_of[owner], []).append((storage, float(size)))
+            allocated.setdefault(work_of[owner], []).append((storage, float(size)))
         else:
             fresh.append((row, storage))
-    return found, fresh[::-1]
+    return allocated, fresh[::-1]

@@ -73,7 +73,7 @@ class DeviceStep(StepModel):
 
     @property
     def data_wait(self) -> HostTime:
-        return HostTime(before_ns=self.launches.held_ns)
+        return HostTime(before_ns=self.launches.data_wait_ns)
 
     @property
     def without_host(self) -> Edit:
@@ -96,7 +96,7 @@ class DeviceStep(StepModel):
 
     def _removed_ns(self, edit: Edit) -> float:
         edited = ((self.op_records[index], ns) for index, ns in edit.op_ns.items())
-        return sum(one.exposed_ns * (1 - ns / one.ns) for one, ns in edited if one.ns)
+        return sum(record.exposed_ns * (1 - ns / record.ns) for record, ns in edited if record.ns)
 
     def stall_sensitivity(self, ns: float) -> float:
         launches = self.launches

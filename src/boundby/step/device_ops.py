@@ -47,9 +47,9 @@ def _payloads(timeline: Timeline, costed: Costs) -> Ints:
     has_cost = np.array([*costed.is_costed, False])[host.call]
     around = np.append(nearest(host.parent, has_cost), -1)[device.launch]
     silent = (device.kind == DeviceKind.COLLECTIVE) & (device.bytes <= 0) & (around >= 0)
-    found = np.full(len(device), -1, np.int64)
-    found[silent] = host.call[around[silent]]
-    return found
+    payloads = np.full(len(device), -1, np.int64)
+    payloads[silent] = host.call[around[silent]]
+    return payloads
 
 
 def device_work(
@@ -63,8 +63,10 @@ def device_work(
         device.start_ns, device.duration_ns, priorities(timeline, _contractions(timeline, owner))
     )
     # Kernels of one operator call share its cost; an event without an owner is its own operation.
-    alone = np.isin(device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE])
-    group = np.where((owner >= 0) & ~alone, owner, _replayed_groups(device))
+    is_unowned = np.isin(
+        device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE]
+    )
+    group = np.where((owner >= 0) & ~is_unowned, owner, _replayed_groups(device))
     groups, member = np.unique(group, return_inverse=True)
     ns = np.bincount(member, weights=device.duration_ns)
     shown = np.bincount(member, weights=exposed_ns)
@@ -127,10 +129,10 @@ def device_work(
 def _replayed_groups(device: DeviceEvents) -> Ints:
     """Numbers below zero, one per row; rows of the same operator of a captured graph have the
     same."""
-    alone: Ints = -1 - np.arange(len(device), dtype=np.int64)
+    single: Ints = -1 - np.arange(len(device), dtype=np.int64)
     if device.share is None:
-        return alone
-    return np.where(device.share >= 0, -1 - len(device) - device.share.astype(np.int64), alone)
+        return single
+    return np.where(device.share >= 0, -1 - len(device) - device.share.astype(np.int64), single)
 
 
 def _winograd(cost: Cost) -> Cost:
@@ -144,9 +146,9 @@ def _on_kernel(
 ) -> npt.NDArray[np.bool_]:
     """Which operations run a kernel whose name matches."""
     says_so = np.array([bool(named.search(name)) for name in timeline.names])
-    found = np.zeros(groups, np.bool_)
-    found[member[says_so[timeline.device.name]]] = True
-    return found
+    matches = np.zeros(groups, np.bool_)
+    matches[member[says_so[timeline.device.name]]] = True
+    return matches
 
 
 def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
@@ -245,20 +247,20 @@ def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
     the engine's evaluation of a node than to the checkpoint are that backward.
     """
     host = timeline.host
-    again = np.array([_CHECKPOINT in name for name in timeline.names] or [False])
+    named = np.array([_CHECKPOINT in name for name in timeline.names] or [False])
     nodes = np.array([_NODE in name for name in timeline.names] or [False])
-    around = nearest(host.parent, again[host.name] | nodes[host.name])
+    around = nearest(host.parent, named[host.name] | nodes[host.name])
     in_backward = host.phase == Phase.BACKWARD
-    found: npt.NDArray[np.bool_] = (around >= 0) & again[host.name[around]] & in_backward
-    return found
+    is_recomputed: npt.NDArray[np.bool_] = (around >= 0) & named[host.name[around]] & in_backward
+    return is_recomputed
 
 
 def recomputed_flops(op_records: list[OpRecord], timeline: Timeline) -> float:
     """FLOPs computed again in backward: by checkpoints, and by attention that does not store
     scores."""
-    again = recomputed(timeline)
+    is_recomputed = recomputed(timeline)
     return sum(
-        matrix_flops(work.cost) if work.row >= 0 and again[work.row] else work.cost.repeated
+        matrix_flops(work.cost) if work.row >= 0 and is_recomputed[work.row] else work.cost.repeated
         for work in op_records
         if work.cost is not None
     )

@@ -42,8 +42,8 @@ def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
     host, names = step.timeline.host, step.timeline.names
     named = np.array([bool(pattern.search(name)) for name in names] or [False])
     loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
-    found: Mask = (host.kind == HostKind.PYTHON) & named[host.name] & ~loading
-    return found
+    chosen: Mask = (host.kind == HostKind.PYTHON) & named[host.name] & ~loading
+    return chosen
 
 
 def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
@@ -68,8 +68,8 @@ def file_writes(step: StepView) -> Mask:
     """Rows of functions that write files."""
     host, names = step.timeline.host, step.timeline.names
     named = np.array([bool(_WRITES.search(name)) for name in names] or [False])
-    found: Mask = (host.kind == HostKind.PYTHON) & named[host.name]
-    return found
+    chosen: Mask = (host.kind == HostKind.PYTHON) & named[host.name]
+    return chosen
 
 
 def file_loads(step: StepView) -> Mask:

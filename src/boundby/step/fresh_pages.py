@@ -25,21 +25,21 @@ def waited_share(seen: HostCounters) -> float:
 
 def pages_ns(step: StepView, pages: float) -> float:
     """The cost of this many pages in a step on a CPU."""
-    seen = step.host_counters
+    counters = step.host_counters
     if step.device != "cpu":
         return 0.0
-    return step.cpu_contention * pages * page_ns(seen) * waited_share(seen)
+    return step.cpu_contention * pages * page_ns(counters) * waited_share(counters)
 
 
 def pages_a_step(step: StepView) -> float:
     """How many pages the system gives to a step."""
-    seen = step.host_counters.step_pages
-    return statistics.fmean(seen) if seen else 0.0
+    pages = step.host_counters.step_pages
+    return statistics.fmean(pages) if pages else 0.0
 
 
 def kept_a_step(step: StepView) -> float:
     """How many of those pages the process keeps: its growth in a step."""
-    seen = step.host_counters
-    if not seen.kept_pages or not seen.step_pages:
+    counters = step.host_counters
+    if not counters.kept_pages or not counters.step_pages:
         return 0.0
-    return min(pages_a_step(step), seen.kept_pages / len(seen.step_pages))
+    return min(pages_a_step(step), counters.kept_pages / len(counters.step_pages))

@@ -67,11 +67,11 @@ def chains_of(step: StepView, flow: Flow) -> list[Chain]:
         if fusible[index]:
             members[lead(index)].append(index)
     groups = list(members.values())
-    again = _made_again(step, flow, groups, fusible)
+    remade = _made_again(step, flow, groups, fusible)
     return [
         Chain(
             op_records=group,
-            bytes=_moved(step, flow, group, again),
+            bytes=_moved(step, flow, group, remade),
             reductions=sum(
                 COLUMN_REDUCTION_LAUNCHES.value
                 * reduces_over_rows(op_records[index].name, step.call(op_records[index]))
@@ -91,23 +91,24 @@ def _made_again(
     than writing and reading it (except results of reductions, which are small and saved).
     """
     op_records = step.op_records
-    again = {}
+    remade = {}
     for group in groups:
         if op_records[group[0]].phase == Phase.BACKWARD:
             continue
         inside = set(group)
         for index in group:
             for value in flow.makes[index]:
-                readers = [one for one in flow.values[value].readers if one not in inside]
+                readers = [reader for reader in flow.values[value].readers if reader not in inside]
                 later = [
-                    fusible[one] and op_records[one].phase == Phase.BACKWARD for one in readers
+                    fusible[reader] and op_records[reader].phase == Phase.BACKWARD
+                    for reader in readers
                 ]
                 if not readers or not all(later):
                     continue
                 sources = _sources(op_records, flow, index, inside)
                 if sources and sum(sources.values()) < 2 * flow.values[value].bytes:
-                    again[value] = sources
-    return again
+                    remade[value] = sources
+    return remade
 
 
 def _sources(
@@ -116,7 +117,7 @@ def _sources(
     """What enters a chain to become what one of its operations makes; None if random numbers are
     used."""
     sources: dict[int, float] = {}
-    seen, rest = {index}, [index]
+    visited, rest = {index}, [index]
     while rest:
         index = rest.pop()
         if is_random(op_records[index]):
@@ -125,8 +126,8 @@ def _sources(
             maker = flow.values[value].maker
             if maker not in inside:
                 sources[value] = max(sources.get(value, 0.0), size)
-            elif maker not in seen:
-                seen.add(maker)
+            elif maker not in visited:
+                visited.add(maker)
                 rest.append(maker)
     return sources
 

@@ -43,13 +43,14 @@ class HostIntervals:
 
 
 def find_host_intervals(timeline: Timeline) -> HostIntervals:
+    """The intervals of all threads, each with its line."""
     host = timeline.host
-    stretches = _Stretches(host)
+    builder = _IntervalBuilder(host)
     changes = np.flatnonzero(np.diff(host.thread)) + 1
     edges = [0, *changes.tolist(), len(host)]
     for first, last in itertools.pairwise(edges):
-        stretches.walk(first, last)
-    columns = _with_samples(stretches.found, timeline)
+        builder.walk(first, last)
+    columns = _with_samples(builder.found, timeline)
     table = np.array(columns, np.int64).reshape(-1, 5)
     order = np.lexsort((table[:, 0], table[:, 4]))
     start, end, row, place, thread = table[order].T
@@ -73,33 +74,35 @@ def find_host_intervals(timeline: Timeline) -> HostIntervals:
 
 def no_intervals() -> HostIntervals:
     """No intervals, for a step without recorded events."""
-    nothing = np.empty(0, np.int64)
+    empty = np.empty(0, np.int64)
     return HostIntervals(
-        thread=nothing,
-        start_ns=nothing,
-        end_ns=nothing,
-        row=nothing,
-        source=nothing,
-        inside=nothing,
+        thread=empty,
+        start_ns=empty,
+        end_ns=empty,
+        row=empty,
+        source=empty,
+        inside=empty,
     )
 
 
-def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostIntervals:
-    """The same intervals in another timeline of the same events."""
-    before, after = timeline.host, pace.host
+def intervals_at(where: HostIntervals, timeline: Timeline, other: Timeline) -> HostIntervals:
+    """The same intervals at the times of another timeline of the same events."""
+    before, after = timeline.host, other.host
     starts, ends = where.start_ns.copy(), where.end_ns.copy()
     for thread in np.unique(where.thread):
-        rows, mine = before.thread == thread, where.on(int(thread))
+        rows, thread_intervals = before.thread == thread, where.on(int(thread))
         old = np.concatenate([before.start_ns[rows], (before.start_ns + before.duration_ns)[rows]])
         new = np.concatenate([after.start_ns[rows], (after.start_ns + after.duration_ns)[rows]])
         order = np.lexsort((new, old))
         # Times are offsets from the first, because float64 is exact to the nanosecond for those
         # only.
-        known = (old[order] - old[order[0]]).astype(np.float64)
-        there = np.maximum.accumulate(new[order]).astype(np.float64)
+        offsets_before = (old[order] - old[order[0]]).astype(np.float64)
+        times_after = np.maximum.accumulate(new[order]).astype(np.float64)
         for times in (starts, ends):
-            offsets = (times[mine] - old[order[0]]).astype(np.float64)
-            times[mine] = np.interp(offsets, known, there).astype(np.int64)
+            offsets = (times[thread_intervals] - old[order[0]]).astype(np.float64)
+            times[thread_intervals] = np.interp(offsets, offsets_before, times_after).astype(
+                np.int64
+            )
     return HostIntervals(
         thread=where.thread,
         start_ns=starts,
@@ -126,19 +129,21 @@ def called_from(host: HostEvents) -> Rows:
     return np.where(python, host.source[host.parent], host.source)
 
 
-# An interval under construction: start, end, innermost row, the row whose call gives its line,
-# thread.
-_Stretch = tuple[int, int, int, int, int]
+# Start, end, innermost row, the row whose call gives its line (or a sample: its index after the
+# rows), thread.
+_Interval = tuple[int, int, int, int, int]
 _ITSELF = -1
 
 
-class _Stretches:
+class _IntervalBuilder:
+    """Divides the time of each thread into intervals."""
+
     def __init__(self, host: HostEvents) -> None:
         self._starts = host.start_ns.tolist()
         self._ends = (host.start_ns + host.duration_ns).tolist()
         self._threads = host.thread.tolist()
         self._clock = 0
-        self.found: list[_Stretch] = []
+        self.found: list[_Interval] = []
 
     def walk(self, first: int, last: int) -> None:
         """Go through the rows of one thread, which are in order of time, outer ones first."""
@@ -172,34 +177,34 @@ class _Stretches:
             self._clock = until
 
 
-def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
+def _with_samples(found: list[_Interval], timeline: Timeline) -> list[_Interval]:
     """The same, with intervals of a function's own code divided among its samples."""
     samples, rows = timeline.samples, len(timeline.host)
     if samples is None or not len(samples):
         return found
-    answers: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    samples_of: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for at, (row, start_ns) in enumerate(
         zip(samples.row.tolist(), samples.start_ns.tolist(), strict=True)
     ):
-        answers[row].append((start_ns, rows + at))
-    alike = _Alike(timeline)
-    divided: list[_Stretch] = []
-    unasked: list[_Stretch] = []
-    for stretch in found:
-        start, end, row, _, thread = stretch
-        mine = [answer for answer in answers.get(row, ()) if start <= answer[0] < end]
-        if not mine:
-            unasked.append(stretch)
+        samples_of[row].append((start_ns, rows + at))
+    similar = _SimilarIntervals(timeline)
+    result: list[_Interval] = []
+    unsampled: list[_Interval] = []
+    for interval in found:
+        start, end, row, _, thread = interval
+        inside = [sample for sample in samples_of.get(row, ()) if start <= sample[0] < end]
+        if not inside:
+            unsampled.append(interval)
             continue
-        alike.answered(stretch, [answer for _, answer in mine])
+        similar.add(interval, [place for _, place in inside])
         # Each sample covers the time that is nearer to it than to the others.
-        edges = [start, *((a[0] + b[0]) // 2 for a, b in itertools.pairwise(mine)), end]
-        for answer, low, high in zip(mine, edges, edges[1:], strict=False):
-            divided.append((low, high, row, answer[1], thread))
-    return divided + [alike.placed(stretch) for stretch in unasked]
+        edges = [start, *((a[0] + b[0]) // 2 for a, b in itertools.pairwise(inside)), end]
+        for sample, low, high in zip(inside, edges, edges[1:], strict=False):
+            result.append((low, high, row, sample[1], thread))
+    return result + [similar.with_line(interval) for interval in unsampled]
 
 
-class _Alike:
+class _SimilarIntervals:
     """Intervals between the same two calls of the same function, and the lines sampled in them.
 
     A function that is shorter than the sampling interval is sampled in some of its calls only:
@@ -209,21 +214,21 @@ class _Alike:
     def __init__(self, timeline: Timeline) -> None:
         self._names = timeline.host.name.tolist()
         self._lines = called_from(timeline.host).tolist()
-        self._turns: dict[tuple[int, ...], itertools.cycle[int]] = {}
-        self._given: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        self._cycles: dict[tuple[int, ...], itertools.cycle[int]] = {}
+        self._sampled: dict[tuple[int, ...], list[int]] = defaultdict(list)
 
-    def answered(self, stretch: _Stretch, answers: list[int]) -> None:
-        self._given[self._key(stretch)] += answers
+    def add(self, interval: _Interval, places: list[int]) -> None:
+        self._sampled[self._key(interval)] += places
 
-    def placed(self, stretch: _Stretch) -> _Stretch:
-        start, end, row, _, thread = stretch
-        key = self._key(stretch)
-        if row < 0 or key not in self._given:
-            return stretch
-        turn = self._turns.setdefault(key, itertools.cycle(self._given[key]))
-        return start, end, row, next(turn), thread
+    def with_line(self, interval: _Interval) -> _Interval:
+        start, end, row, _, thread = interval
+        key = self._key(interval)
+        if row < 0 or key not in self._sampled:
+            return interval
+        places = self._cycles.setdefault(key, itertools.cycle(self._sampled[key]))
+        return start, end, row, next(places), thread
 
-    def _key(self, stretch: _Stretch) -> tuple[int, ...]:
-        _, _, row, place, thread = stretch
+    def _key(self, interval: _Interval) -> tuple[int, ...]:
+        _, _, row, place, thread = interval
         before = (self._names[place], self._lines[place]) if place >= 0 else (_ITSELF, _ITSELF)
         return thread, self._names[row] if row >= 0 else -1, *before

@@ -60,18 +60,18 @@ class LineTimes(NamedTuple):
     def scaled(self, totals: Mapping[str, float]) -> list[LineTime]:
         """Scaled so that each cause adds up to the account; the rest has no line."""
         summed = self.positive()
-        found = []
+        rows = []
         for label, total in totals.items():
-            mine = summed.label == (LABELS.index(label) if label in LABELS else -1)
-            have = float(summed.ns[mine].sum())
-            if total and not have:
-                found.append(LineTime(label, -1, -1, total))
+            of_cause = summed.label == (LABELS.index(label) if label in LABELS else -1)
+            measured_ns = float(summed.ns[of_cause].sum())
+            if total and not measured_ns:
+                rows.append(LineTime(label, -1, -1, total))
                 continue
             for source, inside, ns in zip(
-                *(column[mine].tolist() for column in summed[1:]), strict=True
+                *(column[of_cause].tolist() for column in summed[1:]), strict=True
             ):
-                found.append(LineTime(label, source, inside, total * ns / have))
-        return found
+                rows.append(LineTime(label, source, inside, total * ns / measured_ns))
+        return rows
 
 
 def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> LineTimes:
@@ -81,25 +81,35 @@ def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> L
     running ahead by at most its own duration: that much of the following idle time is at its line,
     the rest at the host's lines.
     """
-    met = _met(timeline, where, gaps)
+    intervals = _gap_intervals(timeline, where, gaps)
     host, count = timeline.host, len(gaps.start_ns)
     source = np.append(host.source, -1).astype(np.int64)
     inside = np.append(_inside(timeline), -1)
-    owed = np.stack([gaps.parts[label] for label in LABELS])
-    held = np.append(host.duration_ns, 0)[gaps.syncs].astype(np.float64)
-    blamed = np.where(gaps.syncs >= 0, np.minimum(held, owed[_SYNC]), 0.0)
-    owed[_SYNC] -= blamed
-    seen = np.zeros_like(owed)
-    np.add.at(seen, (met.label, met.gap), met.ns)
-    lacks = seen == 0
-    factor = np.divide(owed, seen, out=np.zeros_like(owed), where=~lacks)
-    label, gap = np.nonzero(lacks & (owed > 0))
-    every = np.arange(count)
+    cause_ns = np.stack([gaps.parts[label] for label in LABELS])
+    sync_duration_ns = np.append(host.duration_ns, 0)[gaps.syncs].astype(np.float64)
+    sync_line_ns = np.where(gaps.syncs >= 0, np.minimum(sync_duration_ns, cause_ns[_SYNC]), 0.0)
+    cause_ns[_SYNC] -= sync_line_ns
+    recorded_ns = np.zeros_like(cause_ns)
+    np.add.at(recorded_ns, (intervals.label, intervals.gap), intervals.ns)
+    is_unrecorded = recorded_ns == 0
+    scale = np.divide(cause_ns, recorded_ns, out=np.zeros_like(cause_ns), where=~is_unrecorded)
+    unrecorded_label, unrecorded_gap = np.nonzero(is_unrecorded & (cause_ns > 0))
+    each_gap = np.arange(count)
     return LineTimes(
-        np.concatenate([met.label, np.full(count, _SYNC), label]),
-        np.concatenate([met.source, source[gaps.syncs[every]], source[gaps.launches[gap]]]),
-        np.concatenate([met.inside, inside[gaps.syncs[every]], inside[gaps.launches[gap]]]),
-        np.concatenate([met.ns * factor[met.label, met.gap], blamed, owed[label, gap]]),
+        np.concatenate([intervals.label, np.full(count, _SYNC), unrecorded_label]),
+        np.concatenate(
+            [intervals.source, source[gaps.syncs[each_gap]], source[gaps.launches[unrecorded_gap]]]
+        ),
+        np.concatenate(
+            [intervals.inside, inside[gaps.syncs[each_gap]], inside[gaps.launches[unrecorded_gap]]]
+        ),
+        np.concatenate(
+            [
+                intervals.ns * scale[intervals.label, intervals.gap],
+                sync_line_ns,
+                cause_ns[unrecorded_label, unrecorded_gap],
+            ]
+        ),
     )
 
 
@@ -114,40 +124,48 @@ class _GapIntervals(NamedTuple):
     ns: Floats
 
 
-def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
+def _gap_intervals(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
+    """What the host did in each gap, by line and cause; then each gap's launch latency."""
     host = timeline.host
     ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
     issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)
     labels = _labels(timeline)
-    is_ours = np.append(_observers(timeline), False)
-    found = []
+    is_observer = np.append(_is_observer(timeline), False)
+    pieces = []
     for thread in np.unique(gaps.threads):
-        mine, own = np.flatnonzero(gaps.threads == thread), where.on(int(thread))
-        starts, stops = where.start_ns[own], where.end_ns[own]
+        thread_gaps, thread_intervals = (
+            np.flatnonzero(gaps.threads == thread),
+            where.on(int(thread)),
+        )
+        starts, stops = where.start_ns[thread_intervals], where.end_ns[thread_intervals]
         if not len(starts):
             continue
-        synced = np.clip(gaps.synced_ns[mine], gaps.start_ns[mine], issued[mine])
-        edges = [starts, stops, gaps.start_ns[mine], synced, issued[mine]]
+        synced = np.clip(
+            gaps.synced_ns[thread_gaps], gaps.start_ns[thread_gaps], issued[thread_gaps]
+        )
+        edges = [starts, stops, gaps.start_ns[thread_gaps], synced, issued[thread_gaps]]
         times = np.unique(np.concatenate(edges))
         at, lengths = times[:-1], np.diff(times).astype(np.float64)
-        gap = np.searchsorted(gaps.start_ns[mine], at, side="right") - 1
-        stretch = np.searchsorted(starts, at, side="right") - 1
-        kept = (gap >= 0) & (stretch >= 0)
-        kept[kept] &= (at < issued[mine][gap])[kept] & (at < stops[stretch])[kept]
-        at, lengths = at[kept], lengths[kept]
-        gap, stretch = mine[gap[kept]], stretch[kept] + own.start
-        rows = where.row[stretch]
+        gap = np.searchsorted(gaps.start_ns[thread_gaps], at, side="right") - 1
+        interval = np.searchsorted(starts, at, side="right") - 1
+        is_inside = (gap >= 0) & (interval >= 0)
+        is_inside[is_inside] &= (at < issued[thread_gaps][gap])[is_inside] & (at < stops[interval])[
+            is_inside
+        ]
+        at, lengths = at[is_inside], lengths[is_inside]
+        gap, interval = thread_gaps[gap[is_inside]], interval[is_inside] + thread_intervals.start
+        rows = where.row[interval]
         label = labels[rows]
-        ns = np.where(is_ours[rows], 0.0, lengths)
-        found.append(_GapIntervals(gap, label, where.source[stretch], where.inside[stretch], ns))
-    every = np.arange(len(gaps.start_ns))
-    late = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
-    late = np.where(gaps.parts["unseen"] > 0, _UNSEEN, late)
+        ns = np.where(is_observer[rows], 0.0, lengths)
+        pieces.append(_GapIntervals(gap, label, where.source[interval], where.inside[interval], ns))
+    each_gap = np.arange(len(gaps.start_ns))
+    latency_label = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
+    latency_label = np.where(gaps.parts["unseen"] > 0, _UNSEEN, latency_label)
     source = np.append(host.source, -1)[gaps.launches].astype(np.int64)
     inside = np.append(_inside(timeline), -1)[gaps.launches]
     latency = np.where(gaps.launches >= 0, gaps.end_ns - issued, 0).astype(np.float64)
-    found.append(_GapIntervals(every, late, source, inside, latency))
-    return _GapIntervals(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    pieces.append(_GapIntervals(each_gap, latency_label, source, inside, latency))
+    return _GapIntervals(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
 def host_time_by_line(
@@ -160,22 +178,22 @@ def host_time_by_line(
     """
     host = timeline.host
     thread = main_thread(timeline)
-    own = where.on(thread)
+    main_intervals = where.on(thread)
     inside = _inside(timeline)
     outside = np.append(nearest(host.parent, dispatch.counted) < 0, True)
-    outside &= ~np.append(_observers(timeline), False)
+    outside &= ~np.append(_is_observer(timeline), False)
     labels = np.where(_labels(timeline) == _DATA, _DATA, _PYTHON)
-    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
-    lengths -= dilation.stretch_ns[own]
-    passed = outside[where.row[own]]
+    lengths = (where.end_ns - where.start_ns)[main_intervals].astype(np.float64)
+    lengths -= dilation.stretch_ns[main_intervals]
+    counted = outside[where.row[main_intervals]]
     events = np.flatnonzero((host.thread == thread) & outside[:-1])
     rows = np.flatnonzero(dispatch.counted)
-    found = [
+    pieces = [
         LineTimes(
-            labels[where.row[own]][passed],
-            where.source[own][passed],
-            where.inside[own][passed],
-            lengths[passed],
+            labels[where.row[main_intervals]][counted],
+            where.source[main_intervals][counted],
+            where.inside[main_intervals][counted],
+            lengths[counted],
         ),
         LineTimes(
             labels[events],
@@ -184,13 +202,13 @@ def host_time_by_line(
             -dilation.event_ns[events],
         ),
     ]
-    outer = _joined(found).positive()
-    at_work = host.source[rows].astype(np.int64), inside[rows], dispatch.ns[rows]
+    outer = _joined(pieces).positive()
+    dispatches = host.source[rows].astype(np.int64), inside[rows], dispatch.ns[rows]
     # Clean steps may wait for batches that the profiled one found ready: at the same lines.
     loads = np.flatnonzero((host.thread == thread) & (host.kind == HostKind.DATA))
     waits = host.source[loads].astype(np.int64), inside[loads], np.full(len(loads), _INSTANT_NS)
     return _joined(
-        [outer, LineTimes(labels[rows], *at_work), LineTimes(np.full(len(loads), _DATA), *waits)]
+        [outer, LineTimes(labels[rows], *dispatches), LineTimes(np.full(len(loads), _DATA), *waits)]
     )
 
 
@@ -207,12 +225,12 @@ def _labels(timeline: Timeline) -> Ints:
     return label
 
 
-def _observers(timeline: Timeline) -> Mask:
+def _is_observer(timeline: Timeline) -> Mask:
     host = timeline.host
     profiler = np.array([bool(_PROFILER.search(name)) for name in timeline.names] or [False])
-    found: Mask = host.kind == HostKind.OBSERVER
-    found |= nearest(host.parent, profiler[host.name]) >= 0
-    return found
+    is_observer: Mask = host.kind == HostKind.OBSERVER
+    is_observer |= nearest(host.parent, profiler[host.name]) >= 0
+    return is_observer
 
 
 def _inside(timeline: Timeline) -> Ints:

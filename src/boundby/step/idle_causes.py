@@ -60,13 +60,24 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
     threads = _issuing_threads(timeline, launches)
     syncs, synced = np.full(len(gaps_from), -1, np.int64), np.zeros(len(gaps_from), np.int64)
     for thread in np.unique(threads):
-        mine = threads == thread
-        between = gaps_from[mine], gaps_to[mine]
-        syncs[mine], synced[mine] = _last_sync(timeline, timeline.host.thread == thread, *between)
-        held = np.append(timeline.host.duration_ns, 0)[syncs[mine]].astype(np.float64)
-        split = _split(timeline, int(thread), *between, launches[mine], synced[mine], held)
+        of_thread = threads == thread
+        between = gaps_from[of_thread], gaps_to[of_thread]
+        syncs[of_thread], synced[of_thread] = _last_sync(
+            timeline, timeline.host.thread == thread, *between
+        )
+        sync_duration_ns = np.append(timeline.host.duration_ns, 0)[syncs[of_thread]].astype(
+            np.float64
+        )
+        split = _split(
+            timeline,
+            int(thread),
+            *between,
+            launches[of_thread],
+            synced[of_thread],
+            sync_duration_ns,
+        )
         for label, amount in split.items():
-            parts[label][mine] = amount
+            parts[label][of_thread] = amount
     return Gaps(
         start_ns=gaps_from,
         end_ns=gaps_to,
@@ -125,10 +136,10 @@ def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:
     order = np.argsort(device.start_ns, kind="stable")
     at = np.searchsorted(device.start_ns[order], gaps_to)
     launch = device.launch.astype(np.int64)[order]
-    found = np.full(len(gaps_to), -1, np.int64)
+    gap_launches = np.full(len(gaps_to), -1, np.int64)
     inside = at < len(device)
-    found[inside] = launch[at[inside]]
-    return found
+    gap_launches[inside] = launch[at[inside]]
+    return gap_launches
 
 
 def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
@@ -138,13 +149,13 @@ def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
     candidates = launching if len(launching) else host.thread
     values, counts = np.unique(candidates, return_counts=True)
     usual = int(values[np.argmax(counts)]) if len(values) else 0
-    known = launches >= 0
+    has_launch = launches >= 0
     threads = np.full(len(launches), usual, np.int64)
-    threads[known] = host.thread[launches[known]]
+    threads[has_launch] = host.thread[launches[has_launch]]
     # A thread without Python and operators works for the thread that has them.
-    own = np.unique(host.thread[np.isin(host.kind, _PROGRAM)])
-    if len(own):
-        threads[~np.isin(threads, own)] = main_thread(timeline)
+    program_threads = np.unique(host.thread[np.isin(host.kind, _PROGRAM)])
+    if len(program_threads):
+        threads[~np.isin(threads, program_threads)] = main_thread(timeline)
     return threads
 
 
@@ -167,13 +178,13 @@ def _split(
     data = Coverage(host.start_ns[of_data], host.duration_ns[of_data])
     launch = Coverage(host.start_ns[of_launches], host.duration_ns[of_launches])
     # Work that was queued before the gap began waits for the device alone, not for the host.
-    known = launches >= 0
+    has_launch = launches >= 0
     issued = np.full(len(gaps_from), np.iinfo(np.int64).max)
-    issued[known] = (host.start_ns + host.duration_ns)[launches[known]]
+    issued[has_launch] = (host.start_ns + host.duration_ns)[launches[has_launch]]
     queued = issued <= gaps_from
     waiting = ~queued
     # After the launch call has returned, the rest of the gap is launch latency.
-    host_to = np.where(known, np.clip(issued, gaps_from, gaps_to), gaps_to)
+    host_to = np.where(has_launch, np.clip(issued, gaps_from, gaps_to), gaps_to)
     in_data = data.between(gaps_from, host_to)
     after_sync = np.clip(gaps_to - np.maximum(synced_from, gaps_from), 0, None).astype(np.float64)
     after_sync -= data.between(np.maximum(synced_from, gaps_from), gaps_to)
@@ -213,10 +224,10 @@ def _last_sync(
     returns = (host.start_ns + host.duration_ns)[is_sync]
     starts = np.sort(host.start_ns[is_sync])
     at = np.searchsorted(returns, gaps_to, side="left") - 1
-    found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
+    returned = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
     # The host was in the sync when the device ran out of work: idle time from then on is its
     # effect.
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
-    ended_inside = (found >= gaps_from) & (began <= gaps_to)
-    since = np.where(ended_inside, np.maximum(np.minimum(began, found), gaps_from), none)
+    ended_inside = (returned >= gaps_from) & (began <= gaps_to)
+    since = np.where(ended_inside, np.maximum(np.minimum(began, returned), gaps_from), none)
     return np.where(ended_inside, is_sync[np.maximum(at, 0)], -1), since

@@ -31,11 +31,11 @@ def facts_of(step: StepView) -> JaxFacts | None:
 def eager_calls(step: StepView) -> EagerCalls:
     """Calls of functions that JAX compiled for single operators, and their host time."""
     facts = facts_of(step)
-    own = {function.name for function in facts.functions} if facts is not None else set()
+    own_names = {function.name for function in facts.functions} if facts is not None else set()
     timeline = step.timeline
     host = timeline.host
     called = np.array([_called(name) for name in timeline.names] or [None], object)
-    is_eager = np.array([name is not None and name not in own for name in called])
+    is_eager = np.array([name is not None and name not in own_names for name in called])
     rows = np.flatnonzero(is_eager[host.name] & (host.kind == HostKind.OP))
     # The profiler lists each call twice, one inside the other.
     parents = host.parent[rows]
@@ -44,7 +44,7 @@ def eager_calls(step: StepView) -> EagerCalls:
     names: dict[str, int] = {}
     for name in called[host.name[rows]]:
         names[name] = names.get(name, 0) + 1
-    is_own = np.array([name is not None and name in own for name in called])
+    is_own = np.array([name is not None and name in own_names for name in called])
     own_rows = np.flatnonzero(is_own[host.name] & (host.kind == HostKind.OP))
     return EagerCalls(names=names, host_ns=_spent(step, rows, own_rows), where=_lines(step, rows))
 
@@ -57,17 +57,17 @@ def _spent(step: StepView, rows: Ints, own: Ints) -> float:
     lines = np.unique(python[rows][python[rows] >= 0])
     spent = float(host.duration_ns[rows[python[rows] < 0]].sum())
     spent += float(host.duration_ns[lines].sum())
-    theirs = own[np.isin(python[own], lines)]
-    outer = ~np.isin(host.parent[theirs], theirs)
-    spent -= float(host.duration_ns[theirs[outer]].sum())
+    own_at_lines = own[np.isin(python[own], lines)]
+    outer = ~np.isin(host.parent[own_at_lines], own_at_lines)
+    spent -= float(host.duration_ns[own_at_lines[outer]].sum())
     return in_clean_step(step, spent)
 
 
 def own_calls_ns(step: StepView) -> float:
     """Host time in calls of the script's compiled functions."""
     facts = facts_of(step)
-    own = {function.name for function in facts.functions} if facts is not None else set()
-    calls = program_calls(step.timeline, own)
+    own_names = {function.name for function in facts.functions} if facts is not None else set()
+    calls = program_calls(step.timeline, own_names)
     return float(step.timeline.host.duration_ns[calls].sum())
 
 
@@ -79,8 +79,8 @@ def program_calls(timeline: Timeline, functions: Collection[str]) -> Ints:
     rows = np.flatnonzero(is_one[host.name] & (host.kind == HostKind.OP))
     parents = host.parent[rows]
     outer = ~((parents >= 0) & (host.name[parents] == host.name[rows]))
-    found: Ints = rows[outer].astype(np.int64)
-    return found
+    calls: Ints = rows[outer].astype(np.int64)
+    return calls
 
 
 def in_clean_step(step: StepView, profiled_ns: float) -> float:
@@ -93,9 +93,9 @@ def compile_ns(step: StepView, program: str) -> float:
     facts = facts_of(step)
     name = program.removeprefix("jit_")
     spent = [
-        one.ns
-        for one in (facts.compilations if facts is not None else [])
-        if one.function in (program, name, f"jit({name})")
+        compilation.ns
+        for compilation in (facts.compilations if facts is not None else [])
+        if compilation.function in (program, name, f"jit({name})")
     ]
     return max(spent, default=0.0)
 
@@ -115,10 +115,10 @@ def _lines(step: StepView, calls: Ints) -> list[str]:
     timeline = step.timeline
     if not len(calls):
         return []
-    found: Ints = timeline.host.source[calls].astype(np.int64)
-    if (found < 0).all() and timeline.device.source is not None:
-        found = _of_launched(timeline, calls)
-    lines, counts = np.unique(found[found >= 0], return_counts=True)
+    sources: Ints = timeline.host.source[calls].astype(np.int64)
+    if (sources < 0).all() and timeline.device.source is not None:
+        sources = _of_launched(timeline, calls)
+    lines, counts = np.unique(sources[sources >= 0], return_counts=True)
     host = timeline.host
     python = host.kind == HostKind.PYTHON
     spent = [float(host.duration_ns[python & (host.source == line)].sum()) for line in lines]
@@ -135,6 +135,6 @@ def _of_launched(timeline: Timeline, calls: Ints) -> Ints:
     order = np.argsort(starts)
     launch = timeline.device.launch
     at = np.where(launch >= 0, np.append(timeline.host.start_ns, 0)[launch], -1)
-    found = np.searchsorted(starts[order], at, side="right") - 1
-    inside = (found >= 0) & (at >= 0) & (at < ends[order][np.maximum(found, 0)])
+    call = np.searchsorted(starts[order], at, side="right") - 1
+    inside = (call >= 0) & (at >= 0) & (at < ends[order][np.maximum(call, 0)])
     return source[inside].astype(np.int64)

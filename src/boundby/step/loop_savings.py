@@ -28,26 +28,26 @@ def together(
     """
     loops = list(loops)
     times: dict[int, float] = {}
-    gone: list[int] = []
+    removed: list[int] = []
     for loop in loops:
-        stay = {index for same in loop.chained for index in same}
+        chained = {index for group in loop.chained for index in group}
         calls = loop.calls if loop.is_uniform else (loop.records,)
         if one_pass:
             calls = tuple(_by_name(step, loop))
-        calls = tuple(same for same in calls if same[0] not in stay)
+        calls = tuple(group for group in calls if group[0] not in chained)
         at_once = [
-            0.0 if for_nothing else min(_total_ns(step, same), _at_once_ns(step, same))
-            for same in calls
+            0.0 if for_nothing else min(_total_ns(step, group), _at_once_ns(step, group))
+            for group in calls
         ]
         longest = max(at_once, default=0.0)
-        for same, ns in zip(calls, at_once, strict=True):
-            first, *others = same
-            stays = ns * longest / sum(at_once) if one_pass and ns else ns
-            times[first] = stays + left * (_total_ns(step, same) - stays)
+        for group, ns in zip(calls, at_once, strict=True):
+            first, *others = group
+            remaining_ns = ns * longest / sum(at_once) if one_pass and ns else ns
+            times[first] = remaining_ns + left * (_total_ns(step, group) - remaining_ns)
             times.update(dict.fromkeys(others, 0.0))
-            gone += others
+            removed += others
     if step.device != "cpu":
-        return Edit.set_time(times) + Edit.scale_launches(gone, left)
+        return Edit.set_time(times) + Edit.scale_launches(removed, left)
     saved = (1 - left) * _python_of_loops(step, loops)
     return Edit.set_time(times) + Edit.save_host(HostTime(after_ns=saved))
 
@@ -59,8 +59,8 @@ def _python_of_loops(step: StepView, loops: Sequence[Loop]) -> float:
     shares: dict[str, float] = defaultdict(float)
     for loop in loops:
         for line, part in share_between(step, *loop.spans).items():
-            own = line == loop.line or line in loop.lines
-            shares[line] = max(shares[line], loop.apart * (1.0 if own else part))
+            is_loop_line = line == loop.line or line in loop.lines
+            shares[line] = max(shares[line], loop.apart * (1.0 if is_loop_line else part))
         for line in (loop.line, *loop.lines):
             shares[line] = max(shares[line], loop.apart)
     return step.cpu_contention * sum(
@@ -69,10 +69,10 @@ def _python_of_loops(step: StepView, loops: Sequence[Loop]) -> float:
 
 
 def _by_name(step: StepView, loop: Loop) -> Iterable[tuple[int, ...]]:
-    same: dict[tuple[int, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
     for index in loop.records:
-        same[step.op_records[index].phase, step.op_records[index].name].append(index)
-    return map(tuple, same.values())
+        groups[step.op_records[index].phase, step.op_records[index].name].append(index)
+    return map(tuple, groups.values())
 
 
 def _total_ns(step: StepView, same: Iterable[int]) -> float:

@@ -64,15 +64,15 @@ def _looping_lines(step: StepView) -> list[Loop]:
         for place, call in _callers(host, lines, frames, int(frames[row]), int(models[row])):
             if place.source >= 0 and place.source not in layers:
                 units[place][index] = call
-    found: list[Loop] = []
-    known: set[int] = set()
+    loops: list[Loop] = []
+    assigned: set[int] = set()
     for place in sorted(units, key=lambda place: -place.outward):
-        rest = {index: unit for index, unit in units[place].items() if index not in known}
+        rest = {index: unit for index, unit in units[place].items() if index not in assigned}
         loop = _loop_at(step, place, rest)
         if loop is not None and (loop.is_uniform or not place.outward):
-            found.append(loop)
-            known.update(loop.records)
-    return without_cells(step, found)
+            loops.append(loop)
+            assigned.update(loop.records)
+    return without_cells(step, loops)
 
 
 def _callers(
@@ -94,20 +94,20 @@ def _callers(
 
 
 def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | None:
-    same: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     names: dict[tuple[int, str], set[int]] = defaultdict(set)
     for index, unit in units.items():
         record = step.op_records[index]
         call = step.call(record)
         shapes = tuple((t.shape, t.dtype) for t in call.tensors) if call else ()
-        same[record.phase, record.name, shapes].append(index)
+        groups[record.phase, record.name, shapes].append(index)
         names[record.phase, record.name].add(unit)
     rounds = max(map(len, names.values()), default=0)
     if rounds < _LEAST:
         return None
     each = min(rounds, _FEWEST)
     often = [
-        tuple(group) for group in same.values() if len({units[index] for index in group}) >= each
+        tuple(group) for group in groups.values() if len({units[index] for index in group}) >= each
     ]
     covered = sum(map(len, often))
     sources = Counter(step.timeline.sources[step.op_records[index].source] for index in units)
@@ -160,13 +160,13 @@ def _calls_and_reads(step: StepView) -> tuple[Ints, Ints]:
 def in_rollouts(step: StepView) -> Mask:
     """Rows of the forward in loops that call a model and read a result in each iteration."""
     starts = step.timeline.host.start_ns
-    found = np.zeros(len(starts), np.bool_)
+    is_inside = np.zeros(len(starts), np.bool_)
     for loop in step.memoised(_looping_lines):
         if loop.is_rollout:
             # An iteration begins before its first operator, and ends after its last.
             round_ns = (loop.spans[1] - loop.spans[0]) // loop.rounds
-            found |= (starts >= loop.spans[0] - round_ns) & (starts < loop.spans[1] + round_ns)
-    return found
+            is_inside |= (starts >= loop.spans[0] - round_ns) & (starts < loop.spans[1] + round_ns)
+    return is_inside
 
 
 def _calls_of_the_script(step: StepView) -> Ints:
@@ -194,7 +194,9 @@ def _models(step: StepView) -> Ints:
         outer = around[parent] if parent >= 0 else -1
         around[row] = outer if outer >= 0 or not modules[row] else row
     products = [
-        one.row for one in step.op_records if one.op_class == "contraction" and one.row >= 0
+        record.row
+        for record in step.op_records
+        if record.op_class == "contraction" and record.row >= 0
     ]
     with_products = np.zeros(len(host) + 1, np.bool_)
     with_products[around[products]] = True
@@ -222,6 +224,6 @@ def _layered(step: StepView, frames: Ints) -> set[int]:
             modules[int(called[row])][int(host.name[row]), int(frames[row])] += 1
     return {
         source
-        for source, seen in modules.items()
-        if len({module for module, _ in seen}) >= 2 and max(seen.values()) <= 2
+        for source, calls in modules.items()
+        if len({module for module, _ in calls}) >= 2 and max(calls.values()) <= 2
     }

@@ -165,8 +165,8 @@ class StepView(ABC):
         and all steps edited from it."""
         if compute not in self._known:
             self._known[compute] = compute(self)
-        found: T = self._known[compute]
-        return found
+        value: T = self._known[compute]
+        return value
 
     def call(self, record: OpRecord) -> OpCall | None:
         return self.timeline.calls[record.call] if record.call >= 0 else None
@@ -179,8 +179,8 @@ class StepView(ABC):
 
     def inside(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Which host rows lie inside some others, or are among them."""
-        found: npt.NDArray[np.bool_] = nearest(self.timeline.host.parent, wanted) >= 0
-        return found
+        is_inside: npt.NDArray[np.bool_] = nearest(self.timeline.host.parent, wanted) >= 0
+        return is_inside
 
     def inside_both_ways(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Which host rows lie inside some others or in their backward, which has rows of its own,

@@ -108,7 +108,7 @@ def xla_dtype(instruction: HloInstruction, device_kind: str) -> str | None:
 
 
 def _is_exact(instruction: HloInstruction) -> bool:
-    inside = (one for called in instruction.called for one in called.instructions)
+    inside = (inner for called in instruction.called for inner in called.instructions)
     return instruction.exact or any(map(_is_exact, inside))
 
 

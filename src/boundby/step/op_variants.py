@@ -48,11 +48,11 @@ def with_channels_last(tensor: Tensor) -> Tensor:
 
 def with_tensors(call: OpCall, tensors: Iterable[Tensor]) -> OpCall:
     """The call with other tensors in the place of its own, in the same order."""
-    left = iter(tensors)
+    replacements = iter(tensors)
 
     def plain(value: object) -> object:
         if isinstance(value, Tensor):
-            return next(left)
+            return next(replacements)
         if isinstance(value, tuple):
             return tuple(plain(item) for item in value)
         return value

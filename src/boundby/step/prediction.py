@@ -38,7 +38,7 @@ def saving_of(
     the clean step's time is known, each is compared with that as well, because the host's speed may
     differ between the two.
     """
-    savings = [one - other for one, other in zip(before, after, strict=True)]
+    savings = [ns_before - ns_after for ns_before, ns_after in zip(before, after, strict=True)]
     savings += [before[likeliest] - other for other in after if known]
     expected = before[likeliest] - after[likeliest]
     return Estimate(low=min(savings), expected=expected, high=max(savings))
@@ -55,5 +55,5 @@ def wall_of(evaluated_ns: float, step: StepModel, likeliest: StepModel) -> float
     If the clean step's time is known, it is the same in all models, and only the host's part in the
     edited step differs. In a trace, the step's own time is an assumption in each model.
     """
-    known = is_known([step, likeliest])
-    return step.wall_ns * evaluated_ns / (likeliest if known else step).base_ns
+    is_measured = is_known([step, likeliest])
+    return step.wall_ns * evaluated_ns / (likeliest if is_measured else step).base_ns

@@ -36,29 +36,31 @@ def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, fl
     if lost_ns < _SHORTEST_NS or len(timeline.device):
         return timeline, lost_ns
     host = timeline.host
-    mine = host.thread == main_thread(timeline)
+    on_main_thread = host.thread == main_thread(timeline)
     own = _own_times(timeline)
-    excess = _excess(timeline, own, mine & np.isin(host.kind, (HostKind.OP, *PYTHON_FRAMES)))
+    excess = _excess(
+        timeline, own, on_main_thread & np.isin(host.kind, (HostKind.OP, *PYTHON_FRAMES))
+    )
     cuts = []
-    left = lost_ns
+    remaining_ns = lost_ns
     for row in np.argsort(-excess, kind="stable").tolist():
-        if excess[row] < _SHORTEST_NS or left < _SHORTEST_NS:
+        if excess[row] < _SHORTEST_NS or remaining_ns < _SHORTEST_NS:
             break
-        if excess[row] <= _AT_MOST * left:
+        if excess[row] <= _AT_MOST * remaining_ns:
             start, end = _longest_stretch(timeline, row)
-            cut = min(excess[row], left, float(end - start))
+            cut = min(excess[row], remaining_ns, float(end - start))
             cuts.append((start, int(cut)))
-            left -= int(cut)
-    return (_shortened(timeline, sorted(cuts)), left) if cuts else (timeline, lost_ns)
+            remaining_ns -= int(cut)
+    return (_shortened(timeline, sorted(cuts)), remaining_ns) if cuts else (timeline, lost_ns)
 
 
 def _own_times(timeline: Timeline) -> Floats:
     """Durations minus those of the rows directly inside."""
     host = timeline.host
-    own = host.duration_ns.astype(np.float64)
+    own_ns = host.duration_ns.astype(np.float64)
     inner = np.flatnonzero(host.parent >= 0)
-    np.subtract.at(own, host.parent[inner], host.duration_ns[inner])
-    return own
+    np.subtract.at(own_ns, host.parent[inner], host.duration_ns[inner])
+    return own_ns
 
 
 def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
@@ -70,21 +72,23 @@ def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
     host, calls = timeline.host, timeline.calls
     shapes = [tuple((t.shape, t.dtype) for t in call.tensors) for call in calls]
     elements = np.array([*map(_elements, calls), 0])[host.call]
-    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    named: dict[int, list[int]] = defaultdict(list)
+    by_shapes: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    by_name: dict[int, list[int]] = defaultdict(list)
     for row in np.flatnonzero(candidate).tolist():
         name, call = int(host.name[row]), int(host.call[row])
-        alike[name, shapes[call] if call >= 0 else ()].append(row)
-        named[name].append(row)
-    found = np.zeros(len(host))
-    for rows in alike.values():
+        by_shapes[name, shapes[call] if call >= 0 else ()].append(row)
+        by_name[name].append(row)
+    excess = np.zeros(len(host))
+    for rows in by_shapes.values():
         longest = max(rows, key=lambda row: own[row])
         if own[longest] < _SHORTEST_NS:
             continue
         peers = rows
         if len(rows) <= _FEWEST_PEERS and int(host.call[longest]) >= 0:
             peers = [
-                row for row in named[int(host.name[longest])] if elements[row] >= elements[longest]
+                row
+                for row in by_name[int(host.name[longest])]
+                if elements[row] >= elements[longest]
             ]
         if len(peers) <= _FEWEST_PEERS:
             continue
@@ -92,8 +96,8 @@ def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
         spread = float(np.median(np.abs(own[peers] - usual)))
         far = max(_SHORTEST_NS, usual, _SPREADS * spread)
         over = own[rows] - usual
-        found[rows] = np.where(over >= far, over, 0.0)
-    return found
+        excess[rows] = np.where(over >= far, over, 0.0)
+    return excess
 
 
 def _elements(call: OpCall) -> int:
@@ -115,10 +119,10 @@ def _shortened(timeline: Timeline, cuts: list[tuple[int, int]]) -> Timeline:
     """The step with these intervals, each a start and a length, cut out."""
 
     def moved(times: Ints) -> Ints:
-        gone = np.zeros(len(times), np.int64)
+        removed_ns = np.zeros(len(times), np.int64)
         for start, length in cuts:
-            gone += np.clip(times - start, 0, length)
-        return times - gone
+            removed_ns += np.clip(times - start, 0, length)
+        return times - removed_ns
 
     host, samples, phases = timeline.host, timeline.samples, timeline.phases
     starts, ends = moved(host.start_ns), moved(host.start_ns + host.duration_ns)

@@ -60,19 +60,19 @@ def without_profiler(
     issues = np.append(np.diff(launches.first) > 0, False)
     # The last entry is the host time after the last action.
     took = np.append(launches.host_ns, launches.after_ns)
-    held = np.append(launches.held_ns, 0.0)
+    data_wait = np.append(launches.data_wait_ns, 0.0)
     generated = _in_generated(timeline, where, edges)
 
     def parts(cost: float, launch_ns: float) -> tuple[Floats, Floats, Floats]:
         """The time around events, without the profiler and with it, and all other time."""
-        described = np.clip(generated - issues * launch_ns, 0.0, took - held)
-        dense = np.minimum(took - held - described, (events + 1) * SPARSE_EVENTS_NS.value)
+        described = np.clip(generated - issues * launch_ns, 0.0, took - data_wait)
+        dense = np.minimum(took - data_wait - described, (events + 1) * SPARSE_EVENTS_NS.value)
         own = np.maximum(dense - cost * costs, UNEXPLAINED_SHARE.value * dense)
         return own, dense, took - described - dense
 
     def sequence(own: Floats, rest: Floats) -> LaunchSequence:
-        found = rest + own
-        return replace(launches, host_ns=found[:-1], after_ns=float(found[-1]))
+        host_ns = rest + own
+        return replace(launches, host_ns=host_ns[:-1], after_ns=float(host_ns[-1]))
 
     (low, _, low_rest), (own, most, rest), (high, _, high_rest) = (
         parts(cost, launch_ns) for cost, launch_ns in _SCENARIOS
@@ -88,8 +88,8 @@ def without_profiler(
 
 def _scaled_to(host_ns: Floats, total_ns: float, most_ns: Floats) -> Floats:
     factor = total_ns / max(float(host_ns.sum()), 1.0)
-    found: Floats = np.minimum(host_ns * factor, most_ns)
-    return found
+    scaled: Floats = np.minimum(host_ns * factor, most_ns)
+    return scaled
 
 
 def _edges(timeline: Timeline, launches: LaunchSequence) -> Ints:
@@ -121,9 +121,9 @@ def _in_generated(timeline: Timeline, where: HostIntervals, edges: Ints) -> Floa
     generated = np.array([bool(_GENERATED.search(name)) for name in timeline.names] or [False])
     generated &= np.array([not name.startswith("triton_") for name in timeline.names] or [False])
     python = np.isin(timeline.host.kind, PYTHON_FRAMES) & generated[timeline.host.name]
-    mine = np.flatnonzero(np.append(python, False)[where.row])
-    lengths = (where.end_ns - where.start_ns)[mine].astype(np.float64)
-    middle = (where.end_ns[mine] + where.start_ns[mine]) // 2
+    in_generated = np.flatnonzero(np.append(python, False)[where.row])
+    lengths = (where.end_ns - where.start_ns)[in_generated].astype(np.float64)
+    middle = (where.end_ns[in_generated] + where.start_ns[in_generated]) // 2
     at = np.searchsorted(edges, middle, side="right") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     total: Floats = np.bincount(

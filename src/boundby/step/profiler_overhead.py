@@ -66,11 +66,11 @@ def find_profiler_overhead(
     in_python = np.append(python_code(timeline), False)[where.row]
     python = np.where(in_python, lengths, 0.0)
     of_event, of_stretch = (_phase_at(timeline, times) for times in (host.start_ns, where.start_ns))
-    mine, own = host.thread == thread, where.thread == thread
-    took = _by_phase(of_stretch[own], lengths[own])
+    main_rows, main_intervals = host.thread == thread, where.thread == thread
+    took = _by_phase(of_stretch[main_intervals], lengths[main_intervals])
     longer = _longer(took, max(0.0, timeline.wall_ns - wall_ns), wall_ns, phases)
-    counted = _by_phase(of_event[mine], events[mine])
-    interpreted = _by_phase(of_stretch[own], python[own])
+    counted = _by_phase(of_event[main_rows], events[main_rows])
+    interpreted = _by_phase(of_stretch[main_intervals], python[main_intervals])
     share = np.minimum(
         PROFILER_FUNCTION_SHARE.value,
         call_cost.of_python * _over(longer, counted + call_cost.of_python * interpreted),
@@ -79,7 +79,9 @@ def find_profiler_overhead(
     most = PROFILER_OVERHEAD_FACTOR.value / max(on_core, _LEAST_ON_CORE)
     factor = np.clip(_over(longer - share * interpreted, counted), 0.0, most)
     costs, slowed = events * factor[of_event], python * share[of_stretch]
-    return ProfilerOverhead(costs, slowed, float(costs[mine].sum() + slowed[own].sum()))
+    return ProfilerOverhead(
+        costs, slowed, float(costs[main_rows].sum() + slowed[main_intervals].sum())
+    )
 
 
 def _by_phase(phase: Ints, amounts: Floats) -> Floats:
@@ -117,8 +119,8 @@ def _phase_at(timeline: Timeline, times: Ints) -> Ints:
     # A step whose first mark is no call of a module runs its forward without modules.
     first = Phase.OTHER if marks.phase[0] == Phase.FORWARD else Phase.FORWARD
     phases = np.concatenate([[first], marks.phase]).astype(np.int64)
-    found: Ints = phases[np.searchsorted(marks.start_ns, times, side="right")]
-    return found
+    phase: Ints = phases[np.searchsorted(marks.start_ns, times, side="right")]
+    return phase
 
 
 def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
@@ -134,5 +136,5 @@ def python_code(timeline: Timeline) -> Mask:
     """Rows in which the interpreter itself runs: Python functions, not those in C."""
     host = timeline.host
     in_c = np.array([bool(_BUILTIN.search(name)) for name in timeline.names] or [False])
-    found: Mask = np.isin(host.kind, _CALLS) & ~in_c[host.name]
-    return found
+    is_interpreted: Mask = np.isin(host.kind, _CALLS) & ~in_c[host.name]
+    return is_interpreted

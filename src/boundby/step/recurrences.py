@@ -23,11 +23,11 @@ _OF_CELLS = re.compile(
 def chained_calls(step: StepView, calls: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
     """The calls of a recurrence, with the inner operators and the backward of each."""
     called = step.memoised(called_operators)
-    forward = (same for same in calls if step.op_records[same[0]].phase != Phase.BACKWARD)
-    known = {called[index] for same in forward if is_chain(step, same) for index in same}
-    for same in calls:
-        if sum(called[index] in known for index in same) > len(same) / 2:
-            yield same
+    forward = (group for group in calls if step.op_records[group[0]].phase != Phase.BACKWARD)
+    in_chain = {called[index] for group in forward if is_chain(step, group) for index in group}
+    for group in calls:
+        if sum(called[index] in in_chain for index in group) > len(group) / 2:
+            yield group
 
 
 def is_chain(step: StepView, same: tuple[int, ...]) -> bool:
@@ -56,21 +56,21 @@ def without_cells(step: StepView, loops: Sequence[Loop]) -> list[Loop]:
 
     Loops whose iterations overlap in time are lines of one body.
     """
-    found = []
+    kept_loops = []
     for loop in loops:
         first, last = loop.spans
-        body = [one for one in loops if one.spans[0] < last and one.spans[1] > first]
+        body = [other for other in loops if other.spans[0] < last and other.spans[1] > first]
         chained = [
-            same
-            for one in body or [loop]
-            for same in one.chained
-            if step.op_records[same[0]].phase != Phase.BACKWARD
+            group
+            for part in body or [loop]
+            for group in part.chained
+            if step.op_records[group[0]].phase != Phase.BACKWARD
         ]
-        is_cell = any(_has_one_weight(step, same) for same in chained) and all(
-            _OF_CELLS.search(step.op_records[same[0]].name) for same in chained
+        is_cell = any(_has_one_weight(step, group) for group in chained) and all(
+            _OF_CELLS.search(step.op_records[group[0]].name) for group in chained
         )
-        found.append(replace(loop, chained=()) if is_cell else loop)
-    return found
+        kept_loops.append(replace(loop, chained=()) if is_cell else loop)
+    return kept_loops
 
 
 def _has_one_weight(step: StepView, same: Sequence[int]) -> bool:
@@ -91,7 +91,7 @@ def called_operators(step: StepView) -> Ints:
     for row, parent in enumerate(host.parent.tolist()):
         if parent >= 0 and is_op[parent]:
             outermost[row] = outermost[parent]
-    return np.array([outermost[forward_row(step, one)] for one in step.op_records], np.int64)
+    return np.array([outermost[forward_row(step, record)] for record in step.op_records], np.int64)
 
 
 def forward_row(step: StepView, record: OpRecord) -> int:

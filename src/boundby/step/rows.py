@@ -25,9 +25,9 @@ _LOOP = 16  # a function called this often by another is called in a loop
 def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
     """The edit without the operators of these rows and the Python around them; a share of both
     remains."""
-    gone = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
+    indices = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
     edit = Edit.set_time(
-        {index: left * step.op_records[index].ns for index in gone},
+        {index: left * step.op_records[index].ns for index in indices},
         launch_share=left if step.device != "cpu" else 1.0,
     )
     if step.device == "cpu":
@@ -44,12 +44,12 @@ def _between_launches(step: StepView, rows: Mask) -> HostTime:
     issues = np.unique(around[(host.kind != HostKind.PYTHON) & (around >= 0)])
     chosen = np.setdiff1d(np.flatnonzero(outermost), issues)
     ends = host.start_ns + host.duration_ns
-    found = [
+    intervals = [
         Stretch(start_ns=int(host.start_ns[row]), end_ns=int(ends[row]), loops=False)
         for row in chosen
     ]
-    own, passed = in_stretches(launches, step.timeline, found)
-    part = np.minimum(1.0, own / passed)
+    inside_ns, total_ns = in_stretches(launches, step.timeline, intervals)
+    part = np.minimum(1.0, inside_ns / total_ns)
     return HostTime(
         before_ns=launches.host_ns * part[:-1], after_ns=launches.after_ns * float(part[-1])
     )
@@ -70,8 +70,8 @@ def _in_rows(step: StepView, rows: Mask, part: str) -> float:
     sources = step.timeline.sources
     by_line = {row.where: row.parts.get(part, 0.0) for row in step.line_rows}
     return sum(
-        min(by_line.get(sources[at], 0.0) * one.share, DISTURBED_CPU.value * one.ns)
-        for at, one in _shares(step, rows).items()
+        min(by_line.get(sources[at], 0.0) * share.share, DISTURBED_CPU.value * share.ns)
+        for at, share in _shares(step, rows).items()
     )
 
 
@@ -79,24 +79,24 @@ def interpreted(step: StepView) -> Mask:
     """Python functions of the script, and the short C functions that they call repeatedly, in one
     call or in one each of many: what an operator on all values at once replaces."""
     host = step.timeline.host
-    own = step.memoised(_of_the_script)
-    python = host.kind == HostKind.PYTHON
-    by_own = python & ~own & (host.parent >= 0) & own[host.parent]
-    called = np.flatnonzero(by_own)
+    of_script = step.memoised(_of_the_script)
+    is_python = host.kind == HostKind.PYTHON
+    called_by_script = is_python & ~of_script & (host.parent >= 0) & of_script[host.parent]
+    called = np.flatnonzero(called_by_script)
     calls = np.stack([host.name[host.parent], host.name], axis=1)[called]
     _, member, counts = np.unique(calls, axis=0, return_inverse=True, return_counts=True)
-    often = counts[member.ravel()] >= _LOOP
+    repeated = counts[member.ravel()] >= _LOOP
     longest = LONG_PYTHON_OPERATORS.value * (
         step.machine.overheads.eager_op_ns or OPERATOR_NS.value
     )
     # A long one, as decoding an image, remains whatever calls it.
     short = np.zeros(len(called), np.bool_)
-    for group in np.unique(member.ravel()[often]):
+    for group in np.unique(member.ravel()[repeated]):
         of_group = member.ravel() == group
         short[of_group] = np.median(host.duration_ns[called[of_group]]) < longest
-    found = own.copy()
-    found[called[often & short]] = True
-    return found
+    is_interpreted = of_script.copy()
+    is_interpreted[called[repeated & short]] = True
+    return is_interpreted
 
 
 def time_of_rows(step: StepView, rows: Mask) -> float:
@@ -108,32 +108,36 @@ def time_of_rows(step: StepView, rows: Mask) -> float:
 def user_frames(step: StepView) -> Ints:
     """For each row the call of a Python function of the user's that it is in, by its line."""
     host = step.timeline.host
-    found = np.full(len(host), -1, np.int64)
-    own = np.zeros(len(host), np.bool_)
+    frames = np.full(len(host), -1, np.int64)
+    is_user_function = np.zeros(len(host), np.bool_)
     called = called_from(host)
     python = host.kind == HostKind.PYTHON
     # A function of the user's has its own line as its source, and its caller's beside it.
-    own[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
+    is_user_function[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
     for row, parent in enumerate(host.parent.tolist()):
-        if own[row]:
-            found[row] = row
+        if is_user_function[row]:
+            frames[row] = row
         elif parent >= 0:
-            found[row] = found[parent]
-    return found
+            frames[row] = frames[parent]
+    return frames
 
 
 def share_between(step: StepView, start_ns: int, end_ns: int) -> dict[str, float]:
     """By line, the part of its time outside of kernels that passed between two moments."""
     where = step.where
-    own = where.on(main_thread(step.timeline))
+    main_intervals = where.on(main_thread(step.timeline))
     if end_ns <= start_ns:
         return {}
-    lengths = _outside_of_kernels(step, own)
-    source, known = where.source[own], where.source[own] >= 0
+    lengths = _outside_of_kernels(step, main_intervals)
+    source, has_line = where.source[main_intervals], where.source[main_intervals] >= 0
     # An interval that began before the first call prepares it.
-    chosen = known & (where.end_ns[own] >= start_ns) & (where.start_ns[own] < end_ns)
+    chosen = (
+        has_line
+        & (where.end_ns[main_intervals] >= start_ns)
+        & (where.start_ns[main_intervals] < end_ns)
+    )
     size = len(step.timeline.sources)
-    total = np.bincount(source[known], lengths[known], minlength=size)
+    total = np.bincount(source[has_line], lengths[has_line], minlength=size)
     part = np.bincount(source[chosen], lengths[chosen], minlength=size)
     sources = step.timeline.sources
     return {sources[at]: float(part[at] / total[at]) for at in np.flatnonzero(part)}
@@ -145,8 +149,8 @@ def _outside_of_kernels(step: StepView, own: slice) -> Floats:
     works = np.zeros(len(step.timeline.host) + 1, np.bool_)
     works[[op.row for op in step.op_records if op.row >= 0]] = True
     works[-1] = False
-    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
-    return np.where(works[where.row[own]], np.minimum(lengths, asking), lengths)
+    dispatch_ns = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
+    return np.where(works[where.row[own]], np.minimum(lengths, dispatch_ns), lengths)
 
 
 def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
@@ -155,16 +159,16 @@ def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     where, timeline = step.where, step.timeline
     if not len(where.row):
         return {}
-    own = where.on(main_thread(timeline))
-    lengths = _outside_of_kernels(step, own)
-    row, source = where.row[own], where.source[own]
+    main_intervals = where.on(main_thread(timeline))
+    lengths = _outside_of_kernels(step, main_intervals)
+    row, source = where.row[main_intervals], where.source[main_intervals]
     called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
     chosen = np.append(rows, False)[row]
-    known = source >= 0
+    has_line = source >= 0
     size = len(timeline.sources)
-    total = np.bincount(source[called & known], lengths[called & known], minlength=size)
-    part = np.bincount(source[known & chosen], lengths[known & chosen], minlength=size)
-    passed = np.bincount(source[known], lengths[known], minlength=size)
+    total = np.bincount(source[called & has_line], lengths[called & has_line], minlength=size)
+    part = np.bincount(source[has_line & chosen], lengths[has_line & chosen], minlength=size)
+    passed = np.bincount(source[has_line], lengths[has_line], minlength=size)
     return {
         int(at): AtLine(
             ns=float(part[at] / total[at] * passed[at]), share=float(part[at] / total[at])
@@ -177,10 +181,10 @@ def _of_the_script(step: StepView) -> Mask:
     """Functions in the script's files: their own time is at the lines of their own code."""
     host, timeline = step.timeline.host, step.timeline
     files = np.array([*(line.rpartition(":")[0] for line in timeline.sources), ""])
-    found = [_FUNCTION.match(name) for name in timeline.names]
-    defined = np.array([one[1] if one else "" for one in found] or [""])
-    own: Mask = (host.kind == HostKind.PYTHON) & (defined[host.name] == files[host.source])
-    return own & (host.source >= 0)
+    matches = [_FUNCTION.match(name) for name in timeline.names]
+    defined = np.array([match[1] if match else "" for match in matches] or [""])
+    in_own_file: Mask = (host.kind == HostKind.PYTHON) & (defined[host.name] == files[host.source])
+    return in_own_file & (host.source >= 0)
 
 
 def rows_of_call(step: StepView, call: ModuleCall) -> Mask:
@@ -237,8 +241,8 @@ def forward_lines(step: StepView, rows: Mask) -> list[str]:
 
 
 def _type_of(name: str) -> str:
-    found = _MODULE.match(name)
-    return found[1] if found else ""
+    match = _MODULE.match(name)
+    return match[1] if match else ""
 
 
 def _line(step: StepView, source: int) -> str:

@@ -34,7 +34,7 @@ class SampleLoop:
 
     @property
     def op_records(self) -> Iterator[int]:
-        return (index for same in self.calls for index in same)
+        return (index for group in self.calls for index in group)
 
 
 def find_sample_loops(step: StepView) -> list[SampleLoop]:
@@ -54,25 +54,25 @@ def find_sample_loops(step: StepView) -> list[SampleLoop]:
             continue
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in call.tensors)
         at[record.source][record.phase, call.name, shapes].append(index)
-    found = []
+    loops = []
     for source, calls in at.items():
-        often = [same for same in calls.values() if _for_each(len(same), samples)]
-        if any(not holds_samples(step, same[0]) for same in often):
-            found.append(SampleLoop(source=source, calls=tuple(tuple(same) for same in often)))
-    return found
+        repeated = [group for group in calls.values() if _for_each(len(group), samples)]
+        if any(not holds_samples(step, group[0]) for group in repeated):
+            loops.append(SampleLoop(source=source, calls=tuple(tuple(group) for group in repeated)))
+    return loops
 
 
 def _taking_out(step: StepView, samples: int) -> set[int]:
     """Lines that take as many parts out of tensors of all samples as there are samples."""
     host, calls = step.timeline.host, step.timeline.calls
-    taken: dict[int, int] = defaultdict(int)
+    selects: dict[int, int] = defaultdict(int)
     for row in np.flatnonzero((host.call >= 0) & (host.source >= 0)):
         call = calls[host.call[row]]
         if call.name != _TAKES_OUT or not call.tensors:
             continue
         if call.tensors[0].shape[:1] == (samples,) and argument(call, 1) == 0:
-            taken[int(host.source[row])] += 1
-    return {source for source, count in taken.items() if count >= samples - 1}
+            selects[int(host.source[row])] += 1
+    return {source for source, count in selects.items() if count >= samples - 1}
 
 
 def _near(step: StepView, sources: set[int]) -> set[int]:
@@ -100,7 +100,9 @@ def dispatch_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
         shares[step.timeline.sources[loop.source]] = 1.0
         for line, part in share_between(step, *_span(step, loop)).items():
             shares[line] = max(shares[line], part)
-    return step.cpu_contention * sum(python.get(line, 0.0) * one for line, one in shares.items())
+    return step.cpu_contention * sum(
+        python.get(line, 0.0) * share for line, share in shares.items()
+    )
 
 
 def _span(step: StepView, loop: SampleLoop) -> tuple[int, int]:

@@ -51,7 +51,7 @@ def stretches(step: StepView) -> list[Stretch]:
     stops = np.concatenate([begins, [timeline.end_ns]])
     python = np.flatnonzero(host.kind == HostKind.PYTHON)
     loads = np.flatnonzero(host.kind == HostKind.DATA)
-    found = []
+    intervals = []
     for at in np.flatnonzero(stops - starts > least):
         start, end = int(starts[at]), int(stops[at])
         inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
@@ -60,8 +60,8 @@ def stretches(step: StepView) -> list[Stretch]:
         around = host.start_ns[loads] <= start
         loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
         loops = loaded or bool(most >= LOOP_CALLS.value)
-        found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
-    return found
+        intervals.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
+    return intervals
 
 
 def _is_others(timeline: Timeline) -> Mask:
@@ -86,9 +86,9 @@ def _calls_programs(timeline: Timeline) -> Mask:
     host = timeline.host
     python = host.kind == HostKind.PYTHON
     around = nearest(host.parent, python)[host.kind == HostKind.OP]
-    found = np.zeros(len(host), np.bool_)
-    found[around[around >= 0]] = True
-    return found
+    is_calling = np.zeros(len(host), np.bool_)
+    is_calling[around[around >= 0]] = True
+    return is_calling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,19 +126,19 @@ def _own_on_cpu(step: StepView) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
     lines = step.memoised(own_lines)
     # Without a profiler Python is not slower than with one, unless the whole step was slower.
-    own = sum(
-        min(python.get(line, 0.0) * one.share, DISTURBED_CPU.value * one.ns)
-        for line, one in lines.items()
+    likely_ns = sum(
+        min(python.get(line, 0.0) * at_line.share, DISTURBED_CPU.value * at_line.ns)
+        for line, at_line in lines.items()
     )
-    profiled = sum(one.ns for one in lines.values())
-    return own, min(sum(python.values()), max(own, profiled))
+    profiled = sum(at_line.ns for at_line in lines.values())
+    return likely_ns, min(sum(python.values()), max(likely_ns, profiled))
 
 
 def _own_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
-    at = step.memoised(_at_lines)
-    by_stretch = zip(at.stretches, at.longest, strict=True)
-    found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
-    return in_stretches(step.launches, step.timeline, found)
+    times = step.memoised(_at_lines)
+    by_stretch = zip(times.stretches, times.longest, strict=True)
+    script_stretches = [stretch for stretch, line in by_stretch if line >= 0 and times.is_own[line]]
+    return in_stretches(step.launches, step.timeline, script_stretches)
 
 
 def kept(step: StepView) -> HostTime:
@@ -147,10 +147,10 @@ def kept(step: StepView) -> HostTime:
     launches = step.launches
     profiled, passed = step.memoised(_all_beside_a_device)
     if step.no_user_python:
-        own, _ = step.memoised(_own_beside_a_device)
-        profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
+        script_ns, _ = step.memoised(_own_beside_a_device)
+        profiled, passed = profiled - script_ns, np.maximum(passed - script_ns, 1.0)
     part = np.minimum(1.0, profiled / passed)
-    before = np.minimum(launches.host_ns, launches.host_ns * part[:-1] + launches.held_ns)
+    before = np.minimum(launches.host_ns, launches.host_ns * part[:-1] + launches.data_wait_ns)
     return HostTime(before_ns=before, after_ns=launches.after_ns * float(part[-1]))
 
 
@@ -159,7 +159,7 @@ def _all_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
 
 
 def _but_loaders(step: StepView) -> list[Stretch]:
-    return [one for one in step.memoised(stretches) if not one.loads]
+    return [stretch for stretch in step.memoised(stretches) if not stretch.loads]
 
 
 def in_stretches(
@@ -174,8 +174,8 @@ def in_stretches(
     since = np.concatenate([[timeline.start_ns], done])
     until = np.concatenate([done, [timeline.end_ns]])
     own_ns = np.zeros(len(since))
-    for one, part in zip(found, weight or [1.0] * len(found), strict=True):
-        shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
+    for interval, part in zip(found, weight or [1.0] * len(found), strict=True):
+        shared = np.minimum(until, interval.end_ns) - np.maximum(since, interval.start_ns)
         own_ns += part * np.clip(shared, 0, None)
     return own_ns, np.maximum(until - since, 1).astype(np.float64)
 
@@ -213,16 +213,16 @@ class _AtLines:
 
     @property
     def is_own(self) -> Mask:
-        found: Mask = self.own_ns > self.working_ns
-        return found
+        is_longer: Mask = self.own_ns > self.working_ns
+        return is_longer
 
 
 def _at_lines(step: StepView) -> _AtLines:
     timeline, host, where = step.timeline, step.timeline.host, step.where
-    mine = where.on(main_thread(timeline))
-    known = where.source[mine] >= 0
-    begins, ends = where.start_ns[mine][known], where.end_ns[mine][known]
-    source = where.source[mine][known]
+    main_intervals = where.on(main_thread(timeline))
+    has_line = where.source[main_intervals] >= 0
+    begins, ends = where.start_ns[main_intervals][has_line], where.end_ns[main_intervals][has_line]
+    source = where.source[main_intervals][has_line]
     runs = np.isin(host.kind, _RUNS)
     working = Coverage(host.start_ns[runs], host.duration_ns[runs]).between(begins, ends)
 
@@ -230,17 +230,22 @@ def _at_lines(step: StepView) -> _AtLines:
         summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
         return summed.astype(np.float64)
 
-    found = _but_loaders(step)
+    intervals = _but_loaders(step)
     longest, own_ns = [], np.zeros(len(timeline.sources))
-    for one in found:
-        first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)
-        met = slice(int(first), int(last))
-        shared = np.minimum(ends[met], one.end_ns) - np.maximum(begins[met], one.start_ns)
-        lines = by_line(np.clip(shared, 0, None).astype(np.float64), met)
+    for interval in intervals:
+        first, last = (
+            np.searchsorted(ends, interval.start_ns),
+            np.searchsorted(begins, interval.end_ns),
+        )
+        overlapping = slice(int(first), int(last))
+        shared = np.minimum(ends[overlapping], interval.end_ns) - np.maximum(
+            begins[overlapping], interval.start_ns
+        )
+        lines = by_line(np.clip(shared, 0, None).astype(np.float64), overlapping)
         own_ns += lines
         longest.append(int(lines.argmax()) if lines.any() else -1)
     return _AtLines(
-        stretches=found,
+        stretches=intervals,
         longest=longest,
         own_ns=own_ns,
         working_ns=by_line(working),

@@ -24,12 +24,14 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
     are made of samples, grows in any case.
     """
     timeline, host = step.timeline, step.timeline.host
-    found = step.memoised(stretches)
-    weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
+    intervals = step.memoised(stretches)
+    weight = [
+        (1.0 if interval.loops else 0.5) if growth is None else growth for interval in intervals
+    ]
     if step.device == "cpu":
         worked = host.kind == HostKind.OP
         begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
-        loaded = sum(one.ns for one in found if one.loads)
+        loaded = sum(interval.ns for interval in intervals if interval.loads)
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
         eager = step.machine.overheads.eager_op_ns or 0.0
         operators = sum(
@@ -37,11 +39,17 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
         )
         waited = _for_samples(step)
         clean = max(0.0, step.wall_ns - operators - waited)
-        own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        python_ns = clean * min(1.0, own / profiled) + dispatch_ns(step, find_sample_loops(step))
+        growing = sum(
+            interval.ns * part
+            for interval, part in zip(intervals, weight, strict=True)
+            if not interval.loads
+        )
+        python_ns = clean * min(1.0, growing / profiled) + dispatch_ns(
+            step, find_sample_loops(step)
+        )
         return HostTime(after_ns=min(step.wall_ns, waited + python_ns))
     launches = step.launches
-    own_ns, since = in_stretches(launches, timeline, found, weight)
+    own_ns, since = in_stretches(launches, timeline, intervals, weight)
     shares = np.minimum(1.0, own_ns / since)
     looped = [index for loop in find_sample_loops(step) for index in loop.op_records]
     shares[step.actions_of(looped)] = 1.0

@@ -75,8 +75,8 @@ def _refused(before: Diagnosis, after: Diagnosis) -> str:
     """Why the times cannot be compared: a busy machine disturbs them."""
     busy = [
         f"{which} waited for a core for {share:.0%} of its steps"
-        for which, one in (("A", before), ("B", after))
-        if (share := _waiting_share(one)) > CPU_WAIT_LIMIT.value
+        for which, diagnosis in (("A", before), ("B", after))
+        if (share := _waiting_share(diagnosis)) > CPU_WAIT_LIMIT.value
     ]
     if not busy:
         return ""
@@ -169,13 +169,13 @@ def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
     """By source line, also if it has moved."""
-    pairs, gone, new = match_lines(before, after)
+    pairs, removed, added = match_lines(before, after)
     rows = [
         _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
         for a, b in pairs
     ]
-    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in gone]
-    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in new]
+    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in removed]
+    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in added]
     return _ranked(rows)
 
 

@@ -23,14 +23,14 @@ def match_lines(
     pairs: list[Pair] = []
     left, right = list(before), list(after)
     for key in (_place_and_text, _file_and_text):
-        found, left, right = _paired(left, right, key, key)
-        pairs += found
+        matched, left, right = _paired(left, right, key, key)
+        pairs += matched
     for key_of in (_function_and_text, _only_text):
-        found, left, right = _paired(left, right, key_of(left), key_of(right))
-        pairs += found
+        matched, left, right = _paired(left, right, key_of(left), key_of(right))
+        pairs += matched
     renamed = _renamed(pairs)
-    found, left, right = _paired(left, right, lambda row: _place(row, renamed), _place)
-    return pairs + found, left, right
+    matched, left, right = _paired(left, right, lambda row: _place(row, renamed), _place)
+    return pairs + matched, left, right
 
 
 def _file(row: LineRow) -> str:
@@ -77,9 +77,9 @@ def _paired(
         waiting.setdefault(right_key(row), []).append(row)
     pairs, alone = [], []
     for row in left:
-        same = waiting.get(left_key(row)) if left_key(row) is not None else None
-        if same:
-            pairs.append((row, same.pop(0)))
+        candidates = waiting.get(left_key(row)) if left_key(row) is not None else None
+        if candidates:
+            pairs.append((row, candidates.pop(0)))
         else:
             alone.append(row)
     return pairs, alone, [row for rows in waiting.values() for row in rows]

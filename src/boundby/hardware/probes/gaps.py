@@ -39,16 +39,16 @@ def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     short = _durations(device, lambda: [tiny.fill_(0.5) for _ in range(_CALLS)])
     if len(short) < _PASSES * _CALLS // 2:
         return {}
-    found = {"shortest_kernel_ns": Timing.of(short)}
+    overheads = {"shortest_kernel_ns": Timing.of(short)}
     for name, (queued, graphed) in clocks.items():
         kernels = _durations(device, layers[name])
         count, lost = divmod(len(kernels), _PASSES)
         if lost or count != _OPERATORS * _SIZES[name][1]:
             return {}
         queue, graph = gaps_of(queued, graphed, sum(kernels) / _PASSES, count)
-        found[f"{name}kernel_gap_ns"] = queue
-        found[f"{name}graph_gap_ns"] = graph
-    return found
+        overheads[f"{name}kernel_gap_ns"] = queue
+        overheads[f"{name}graph_gap_ns"] = graph
+    return overheads
 
 
 def _layers(torch: Any, target: str, rows: int, turns: int) -> Workload:

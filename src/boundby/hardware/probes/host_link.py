@@ -16,14 +16,14 @@ def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Ro
     import torch
 
     size = _BYTES // 8 if quick else _BYTES
-    there = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device.target)
+    on_device = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device.target)
     pageable = torch.randint(0, 256, (size,), dtype=torch.uint8)
     pinned = pageable.pin_memory()
     copies = {
-        "host_link.h2d": lambda: there.copy_(pinned, non_blocking=True),
-        "host_link.d2h": lambda: pinned.copy_(there, non_blocking=True),
-        "host_link.h2d.pageable": lambda: there.copy_(pageable),
-        "host_link.d2h.pageable": lambda: pageable.copy_(there),
+        "host_link.h2d": lambda: on_device.copy_(pinned, non_blocking=True),
+        "host_link.d2h": lambda: pinned.copy_(on_device, non_blocking=True),
+        "host_link.h2d.pageable": lambda: on_device.copy_(pageable),
+        "host_link.d2h.pageable": lambda: pageable.copy_(on_device),
     }
 
     def finished(copy: Workload) -> Workload:

@@ -201,9 +201,14 @@ def _operands(torch: Any, device: Device, dtype: str, shape: Shape) -> Workload:
     if dtype == "float8":
         a = torch.randn(rows, inner, device=target).to(torch.float8_e4m3fn)
         b = torch.randn(columns, inner, device=target).to(torch.float8_e4m3fn).t()
-        one = torch.ones((), device=target)
+        unit_scale = torch.ones((), device=target)
         return lambda: torch._scaled_mm(
-            a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+            a,
+            b,
+            scale_a=unit_scale,
+            scale_b=unit_scale,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
         )
     real = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     a = torch.randn(rows, inner, dtype=real, device=target)

@@ -39,7 +39,7 @@ _LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3  # for a line through them
 # From this ratio on, in-place updates are faster than everything else, beyond noise.
 _PLAINLY = 1.1
-_LOOKS = {"cuda": 1, "cpu": 3}
+_REPEATS = {"cuda": 1, "cpu": 3}
 # A CPU reads fastest row by row: a plain sum of everything runs at two thirds of that rate.
 _ROW = 4096
 
@@ -83,15 +83,15 @@ def measure(
     tick: Callable[[], None],
 ) -> Bandwidths:
     sizes = operand_sizes(device, free_bytes, quick=quick)
-    looks: dict[tuple[str, float], list[Timing]] = {}
+    samples: dict[tuple[str, float], list[Timing]] = {}
     passes = list(_passes(device, sizes))
-    for look in range(1 if quick else _LOOKS[device.kind]):
+    for repeat in range(1 if quick else _REPEATS[device.kind]):
         for pattern, size, work in passes:
             tick()
-            seconds, fewest = (0.01 if quick else 0.03, FEWEST_SAMPLES) if not look else (0.01, 2)
+            seconds, fewest = (0.01 if quick else 0.03, FEWEST_SAMPLES) if not repeat else (0.01, 2)
             timing = stopwatch.time(work, seconds=seconds, fewest=fewest)
-            looks.setdefault((pattern, float(PATTERNS[pattern] * size)), []).append(timing)
-    return _roofs(device, looks)
+            samples.setdefault((pattern, float(PATTERNS[pattern] * size)), []).append(timing)
+    return _roofs(device, samples)
 
 
 def fit(points: list[Point]) -> Line:
@@ -108,11 +108,13 @@ def fit(points: list[Point]) -> Line:
     return Line(t0_ns=float(t0), bytes_per_s=float(1e9 / slope))
 
 
-def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Bandwidths:
+def _roofs(device: Device, samples: dict[tuple[str, float], list[Timing]]) -> Bandwidths:
     """Other programs that use the same memory only add time: the roof is from the fastest samples,
     a pattern's own rate from the median ones."""
-    fastest = _curves({one: min(seen, key=_ns) for one, seen in looks.items()})
-    usual = _curves({one: sorted(seen, key=_ns)[len(seen) // 2] for one, seen in looks.items()})
+    fastest = _curves({key: min(timings, key=_ns) for key, timings in samples.items()})
+    usual = _curves(
+        {key: sorted(timings, key=_ns)[len(timings) // 2] for key, timings in samples.items()}
+    )
     roofs: list[Roof] = []
     levels: list[MemoryLevel] = []
     warnings: list[str] = []
@@ -127,7 +129,7 @@ def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Band
         update = highest.pop(UPDATE, None)
         best = max(highest, key=lambda pattern: highest[pattern].bytes_per_s)
         inside = [point.size for point in fastest[best] if low <= point.size <= high]
-        spread = max(timing.spread for size in inside for timing in looks[best, size])
+        spread = max(timing.spread for size in inside for timing in samples[best, size])
         roofs.append(_roof(name, highest[best].bytes_per_s, spread, best))
         roofs += [
             _roof(f"{name}.{pattern}", line.bytes_per_s, None, None)

@@ -37,7 +37,7 @@ def measure(
     import torch
 
     rounds = 7 if quick else _ROUNDS
-    a, b, one = (torch.rand(size, device=device.target) for size in (64, 64, ()))
+    a, b, scalar = (torch.rand(size, device=device.target) for size in (64, 64, ()))
     workloads: dict[str, tuple[Workload, int]] = {
         "python_add_ns": (lambda: addition_ns(_PYTHON_ADDITIONS), 1),
         "eager_op_ns": (lambda: a + b, _CALLS),
@@ -45,16 +45,16 @@ def measure(
     }
     if device.kind == "cuda":
         workloads["launch_ns"] = (lambda: torch.cuda._sleep(1), _CALLS)
-        workloads["sync_ns"] = (one.item, 50)
+        workloads["sync_ns"] = (scalar.item, 50)
     timings = time_host_in_turns(list(workloads.values()), rounds=rounds, settle=stopwatch.sync)
     tick()
-    found = dict(zip(workloads, timings, strict=True))
+    by_name = dict(zip(workloads, timings, strict=True))
     for name, each in (("python_add_ns", _PYTHON_ADDITIONS), ("trained_op_ns", _TRAINED_OPERATORS)):
-        found[name] = found[name].for_each(each)
+        by_name[name] = by_name[name].for_each(each)
     if device.kind == "cuda":
-        found["graph_kernel_ns"] = _time_graph_kernel(torch, a, stopwatch, rounds)
+        by_name["graph_kernel_ns"] = _time_graph_kernel(torch, a, stopwatch, rounds)
         tick()
-    return found
+    return by_name
 
 
 def _trained_operators(target: str) -> Workload:
@@ -115,10 +115,11 @@ def measure_compiled(
         calls += [plain(_COMPILED_STAGES), trained(1), trained(_COMPILED_STAGES)]
     workloads = [*(work for work, _ in calls), (lambda: addition_ns(_PYTHON_ADDITIONS), 1)]
     *timings, additions = time_host_in_turns(workloads, rounds=_ROUNDS, settle=stopwatch.sync)
-    pace = slower(additions.for_each(_PYTHON_ADDITIONS).ns, addition_took_ns)
-    found = _compiled_costs(timings, [kernels for _, kernels in calls])
+    slowdown = slower(additions.for_each(_PYTHON_ADDITIONS).ns, addition_took_ns)
+    costs = _compiled_costs(timings, [kernels for _, kernels in calls])
     return {
-        name: msgspec.structs.replace(timing, ns=timing.ns / pace) for name, timing in found.items()
+        name: msgspec.structs.replace(timing, ns=timing.ns / slowdown)
+        for name, timing in costs.items()
     }
 
 
@@ -127,12 +128,12 @@ def _compiled_costs(timings: list[Timing], kernels: list[int]) -> dict[str, Timi
     if each is None:
         return {"compiled_call_ns": timings[0]}
     call = max(0.0, timings[0].ns - each.ns * kernels[0])
-    found = {
+    costs = {
         "compiled_call_ns": msgspec.structs.replace(timings[0], ns=call),
         "compiled_kernel_ns": each,
     }
     in_training = _for_one_more(timings[2:], kernels[2:])
-    return found if in_training is None else {**found, "trained_kernel_ns": in_training}
+    return costs if in_training is None else {**costs, "trained_kernel_ns": in_training}
 
 
 def _for_one_more(timings: list[Timing], kernels: list[int]) -> Timing | None:

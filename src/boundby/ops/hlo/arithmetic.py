@@ -44,11 +44,11 @@ _MOST_PAIRS = 20_000_000  # memory limit
 
 
 def total(parts: Sequence[Flops]) -> Flops:
-    found: Flops = {}
+    flops: Flops = {}
     for part in parts:
         for unit, amount in part.items():
-            found[unit] = found.get(unit, 0.0) + amount
-    return found
+            flops[unit] = flops.get(unit, 0.0) + amount
+    return flops
 
 
 def vector(results: Sequence[Tensor], operations: float) -> Flops:
@@ -64,13 +64,13 @@ def computation_flops(computation: HloComputation) -> Flops:
     return total(
         [
             instruction_flops(
-                one,
+                instruction,
                 tuple(
                     instructions[at].results if 0 <= at < len(instructions) else ()
-                    for at in one.operands
+                    for at in instruction.operands
                 ),
             )
-            for one in instructions
+            for instruction in instructions
         ]
     )
 
@@ -79,10 +79,10 @@ def fusion_flops(computation: HloComputation) -> Flops:
     """As of the computation, elementwise arithmetic for the elements that are needed alone."""
     needed = needed_elements(computation)
     parts = [computation_flops(computation)]
-    for one, need in zip(computation.instructions, needed, strict=True):
-        size = elements(one.results)
-        if one.opcode in _ARITHMETIC and 0 < need < size:
-            parts.append(_times(vector(one.results, size), need / size - 1))
+    for instruction, need in zip(computation.instructions, needed, strict=True):
+        size = elements(instruction.results)
+        if instruction.opcode in _ARITHMETIC and 0 < need < size:
+            parts.append(_times(vector(instruction.results, size), need / size - 1))
     return total(parts)
 
 
@@ -98,8 +98,8 @@ def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]])
                 one, one.convolution, inputs[0][0], inputs[1][0], one.results[0]
             )
         case "reduce" | "all-reduce" | "reduce-scatter":
-            given = [leaves[0] for leaves in inputs[: max(1, len(inputs) // 2)] if leaves]
-            return vector(one.results, sum(tensor.elements for tensor in given))
+            operands = [leaves[0] for leaves in inputs[: max(1, len(inputs) // 2)] if leaves]
+            return vector(one.results, sum(tensor.elements for tensor in operands))
         case "reduce-window" | "select-and-scatter":
             reach = math.prod(window.size for window in one.window)
             return vector(one.results, sum(t.elements for t in one.results[:1]) * reach)

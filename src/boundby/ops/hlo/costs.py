@@ -42,10 +42,10 @@ def op_class(name: str) -> OpClass:
 @family(PREFIX, op_class=op_class)
 def call_cost(call: OpCall) -> Cost:
     """The minimum cost of one execution of an instruction."""
-    one = call.hlo
-    if one is None:
+    instruction = call.hlo
+    if instruction is None:
         raise NotRecordedError(f"{call.name}: no instruction was recorded")
-    return _cost(one, call.name.removeprefix(PREFIX))
+    return _cost(instruction, call.name.removeprefix(PREFIX))
 
 
 def _cost(one: HloInstruction, kind: str) -> Cost:
@@ -73,8 +73,8 @@ def _library(one: HloInstruction, kind: str) -> Cost:
         case "convolution" | "convolution_backward":
             return msgspec.structs.replace(cost, flops=library.convolution(one))
         case "attention" | "attention_backward":
-            flops, again = library.attention(one, backward=kind.endswith("backward"))
-            return msgspec.structs.replace(cost, flops=flops, repeated=again)
+            flops, recomputed = library.attention(one, backward=kind.endswith("backward"))
+            return msgspec.structs.replace(cost, flops=flops, repeated=recomputed)
     return cost
 
 

@@ -28,10 +28,14 @@ def external(instruction: HloInstruction) -> Cost:
 
 def results(instruction: HloInstruction) -> list[Tensor]:
     """The results of a library call, without the scratch memory that follows them."""
-    found = list(instruction.results)
-    if len(found) > 1 and found[-1].dtype in _SCRATCH and len(found[-1].shape) == 1:
-        found.pop()
-    return found
+    without_scratch = list(instruction.results)
+    if (
+        len(without_scratch) > 1
+        and without_scratch[-1].dtype in _SCRATCH
+        and len(without_scratch[-1].shape) == 1
+    ):
+        without_scratch.pop()
+    return without_scratch
 
 
 def gemm(instruction: HloInstruction) -> Flops:
@@ -82,8 +86,8 @@ def attention(instruction: HloInstruction, *, backward: bool) -> tuple[Flops, fl
     mask = CAUSAL if instruction.causal else FULL
     products = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
     flops = matrix_flops(query.dtype, shape.multiply_adds(products, mask))
-    again = sum(matrix_flops(query.dtype, shape.multiply_adds(1, mask)).values())
-    return flops, again if backward else 0.0
+    recomputed = sum(matrix_flops(query.dtype, shape.multiply_adds(1, mask)).values())
+    return flops, recomputed if backward else 0.0
 
 
 def _operand(instruction: HloInstruction, at: int) -> Tensor:

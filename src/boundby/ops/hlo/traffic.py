@@ -52,7 +52,10 @@ def _is_first(instruction: HloInstruction, parameter: int) -> bool:
 def _is_gathered(at: int, instructions: tuple[HloInstruction, ...]) -> bool:
     """Whether elements at data-dependent places are read from it, possibly the same ones
     repeatedly."""
-    return any(one.opcode == "gather" and one.operands[:1] == (at,) for one in instructions)
+    return any(
+        instruction.opcode == "gather" and instruction.operands[:1] == (at,)
+        for instruction in instructions
+    )
 
 
 def needed_elements(computation: HloComputation) -> list[float]:
@@ -115,31 +118,31 @@ def _written(computation: HloComputation) -> tuple[float, float]:
     instructions = computation.instructions
     written = updated = 0.0
     for leaf in _leaves(computation.root, instructions, 0):
-        one = instructions[leaf]
-        if one.opcode == "parameter":
+        instruction = instructions[leaf]
+        if instruction.opcode == "parameter":
             continue
         source = _behind_views(leaf, instructions)
         behind = instructions[source]
         if behind.opcode in _UPDATING:
             update = 1 if behind.opcode == "dynamic-update-slice" else 2
-            width = max((DTYPE_BYTES.get(t.dtype, 0) for t in one.results), default=0)
+            width = max((DTYPE_BYTES.get(t.dtype, 0) for t in instruction.results), default=0)
             size = float(_size_of(behind, update, instructions) * width)
             written += size
             updated += size if behind.opcode == "scatter" else 0.0
         else:
-            written += sum(tensor.bytes for tensor in one.results)
+            written += sum(tensor.bytes for tensor in instruction.results)
     return written, updated
 
 
 def _leaves(at: int, instructions: tuple[HloInstruction, ...], depth: int) -> list[int]:
-    one = instructions[at]
-    if one.opcode != "tuple" or depth > _MOST_WRITTEN:
+    instruction = instructions[at]
+    if instruction.opcode != "tuple" or depth > _MOST_WRITTEN:
         return [at]
-    found: list[int] = []
-    for operand in one.operands:
+    leaves: list[int] = []
+    for operand in instruction.operands:
         if 0 <= operand < at:
-            found += _leaves(operand, instructions, depth + 1)
-    return found
+            leaves += _leaves(operand, instructions, depth + 1)
+    return leaves
 
 
 def _behind_views(at: int, instructions: tuple[HloInstruction, ...]) -> int:

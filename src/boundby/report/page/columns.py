@@ -80,14 +80,14 @@ def _lane(
         for field in ("op", "flow")
     }
     floors = [-1 if piece.floor_ns is None else round(piece.floor_ns) for _, piece in members]
-    found = words | numbers | {"floor": floors}
+    fields = words | numbers | {"floor": floors}
     return {
         "lane": kind,
         "number": number,
         "id": _differences(ids),
         "start": _differences(starts),
         "ns": [round(piece.ns) for _, piece in members],
-        **{field: _packed(values) for field, values in found.items() if set(values) != {-1}},
+        **{field: _packed(values) for field, values in fields.items() if set(values) != {-1}},
     }
 
 

@@ -34,10 +34,10 @@ _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
 def with_clean_phases(launches: LaunchSequence, clean: dict[str, float]) -> LaunchSequence:
     """Host times scaled to the measured clean time of each phase, starting with an idle device.
 
-    A phase may wait for the device in the middle, so its time is not proportional: the factor is
-    found with which the phase, replayed alone, takes as long as measured. A long phase may fill the
-    launch queue, and its time is then the device's: it says nothing about the host, and gets the
-    factor of the other phases.
+    A phase may wait for the device in the middle, so its time is not proportional to the host
+    times. The factor is the one with which the phase, simulated alone, takes as long as measured. A
+    long phase may fill the launch queue; the device then sets its time, and it gets the factor of
+    the other phases.
     """
     clean_ns = {
         phases: sum(clean.get(name, 0.0) for name in names)
@@ -59,11 +59,11 @@ def _factors(launches: LaunchSequence, clean_ns: Clean) -> Factors:
     """For each measured phase the factor of its host times; None if it cannot be determined."""
     factors: Factors = {}
     for phases, measured in clean_ns.items():
-        mine = np.isin(launches.phase, phases)
-        if measured and mine.any():
-            alone = _only(launches, mine, keep_after=Phase.FORWARD in phases)
-            blocked = issue_ns(with_host(alone, _FASTEST)) > HOST_SCALE_LIMIT.value * measured
-            factors[phases] = None if blocked else _factor(alone, measured)
+        in_phases = np.isin(launches.phase, phases)
+        if measured and in_phases.any():
+            phase_alone = _phase_only(launches, in_phases, keep_after=Phase.FORWARD in phases)
+            blocked = issue_ns(with_host(phase_alone, _FASTEST)) > HOST_SCALE_LIMIT.value * measured
+            factors[phases] = None if blocked else _factor(phase_alone, measured)
     return factors
 
 
@@ -77,22 +77,24 @@ def _with_data(
     if not launches.data_ns.any():
         return launches
     for phases in (phases for phases, factor in factors.items() if factor is None):
-        mine = np.isin(launches.phase, phases)
-        alone = _only(launches, mine, keep_after=Phase.FORWARD in phases)
+        in_phases = np.isin(launches.phase, phases)
+        phase_alone = _phase_only(launches, in_phases, keep_after=Phase.FORWARD in phases)
 
-        def takes(part: float, alone: LaunchSequence = alone) -> float:
-            return issue_ns(with_host(_waiting(alone, part), usual))
+        def takes(part: float, alone: LaunchSequence = phase_alone) -> float:
+            return issue_ns(with_host(_with_waits_scaled(alone, part), usual))
 
         if takes(1.0) > clean_ns[phases]:
             part = _search(takes, clean_ns[phases], slowest=1.0)
-            launches = _waiting(launches, np.where(mine, part, 1.0))
+            launches = _with_waits_scaled(launches, np.where(in_phases, part, 1.0))
     return launches
 
 
-def _waiting(launches: LaunchSequence, part: float | Floats) -> LaunchSequence:
+def _with_waits_scaled(launches: LaunchSequence, part: float | Floats) -> LaunchSequence:
     """The same step with only a part of each wait for data."""
-    held = np.minimum(launches.data_ns, launches.host_ns)
-    return replace(launches, host_ns=launches.host_ns - (1 - part) * held, data_ns=part * held)
+    data_wait = np.minimum(launches.data_ns, launches.host_ns)
+    return replace(
+        launches, host_ns=launches.host_ns - (1 - part) * data_wait, data_ns=part * data_wait
+    )
 
 
 def _usual_factor(
@@ -116,8 +118,9 @@ def with_host(launches: LaunchSequence, factor: float) -> LaunchSequence:
 def with_wall(launches: LaunchSequence, wall_ns: float) -> LaunchSequence:
     """Host times scaled down so that the step takes a given time.
 
-    For traces, where nothing else is known about the host without a profiler. Its replay of the
-    unchanged step confirms nothing; its replay of an edited step is a prediction.
+    For traces, where nothing else is known about the host without a profiler. The simulated time of
+    the unchanged step is then correct by construction and confirms nothing; that of an edited step
+    is a prediction.
     """
     factor = _search(lambda tried: replay(with_host(launches, tried)), wall_ns)
     return with_host(launches, factor)
@@ -163,19 +166,19 @@ def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = 
     return (low + high) / 2
 
 
-def _only(
-    launches: LaunchSequence, mine: npt.NDArray[np.bool_], *, keep_after: bool
+def _phase_only(
+    launches: LaunchSequence, in_phases: npt.NDArray[np.bool_], *, keep_after: bool
 ) -> LaunchSequence:
     """The actions of one phase, with the device work that they issue."""
-    actions = np.flatnonzero(mine)
+    actions = np.flatnonzero(in_phases)
     counts = np.diff(launches.first)[actions]
-    kept = np.concatenate(
+    work = np.concatenate(
         [np.arange(launches.first[a], launches.first[a + 1]) for a in actions] or [np.empty(0, int)]
     ).astype(np.int64)
     wait, until = launches.wait[actions], launches.until
     if len(until):
         placed = np.full(len(launches.device_ns) + 1, NOTHING, np.int64)
-        placed[kept] = np.arange(len(kept))
+        placed[work] = np.arange(len(work))
         until = until[actions]
         until = np.where(until >= 0, placed[until], until)
         # Work that another phase issued has ended: each phase begins with an idle device.
@@ -189,9 +192,9 @@ def _only(
         phase=launches.phase[actions],
         first=np.concatenate([[0], np.cumsum(counts)]),
         after_ns=launches.after_ns if keep_after else 0.0,
-        device_ns=launches.device_ns[kept],
-        stream=launches.stream[kept],
-        depends=np.full(len(kept), -1, np.int64),
-        order=launches.order[kept],
+        device_ns=launches.device_ns[work],
+        stream=launches.stream[work],
+        depends=np.full(len(work), -1, np.int64),
+        order=launches.order[work],
         rows=launches.rows[actions] if len(launches.rows) else launches.rows,
     )

@@ -1,4 +1,4 @@
-"""What a replay needs of a step: the host's actions in order, and the device work they issue."""
+"""What the simulator executes: the host's actions in order, and the device work they issue."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Wait(enum.IntEnum):
 class LaunchSequence:
     """Host actions in order, and device work in order of issue.
 
-    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work it
-    issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after` is
-    the host time behind the last action. `depends[k]` is earlier work on another stream that work k
-    waits for, -1 for none. `until[i]` is the work that a waiting host waits for, -1 (or no array at
-    all) for all of it. `rows[i]` is action i's row among the host's events. `data_ns[i]` is the
-    part of `host_ns[i]` that waits for the next batch: it depends neither on the framework nor on
-    the profiler.
+    `host_ns[i]` is the host time before action i is done; `first[i]:first[i + 1]` is the device
+    work that it issues; `wait[i]` tells whether the host then waits; `phase[i]` is the phase it
+    belongs to. `after_ns` is the host time after the last action. `depends[k]` is earlier work
+    on another stream that work k waits for, -1 for none. `until[i]` is the work that a waiting
+    host waits for, -1 (or no array at all) for all of it. `rows[i]` is action i's row among the
+    host's events. `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: it
+    depends neither on the framework nor on the profiler.
     """
 
     host_ns: Floats
@@ -78,15 +78,15 @@ class LaunchSequence:
         )
 
     @property
-    def held_ns(self) -> Floats:
+    def data_wait_ns(self) -> Floats:
         """The waits for data in the host time before each action."""
         data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
         return np.minimum(data, self.host_ns)
 
     def scaled(self, factor: float | Floats) -> Floats:
         """Host times scaled, except the waits for data."""
-        held = self.held_ns
-        return held + (self.host_ns - held) * factor
+        data_wait = self.data_wait_ns
+        return data_wait + (self.host_ns - data_wait) * factor
 
 
 def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) -> LaunchSequence:
@@ -103,11 +103,11 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
     ends = (host.start_ns + host.duration_ns)[rows]
     by_end = np.argsort(ends, kind="stable")
     rows, ends = rows[by_end], ends[by_end]
-    stands = Coverage(waits.start_ns, waits.until_ns - waits.start_ns)
+    blocked = Coverage(waits.start_ns, waits.until_ns - waits.start_ns)
     start = min(timeline.start_ns, int(host.start_ns.min()) if len(host) else 0)
     # Several threads may act at once; the time until the next action is done counts.
     edges = np.concatenate([[start], ends]).astype(np.int64)
-    host_ns = np.diff(edges) - stands.between(edges[:-1], edges[1:])
+    host_ns = np.diff(edges) - blocked.between(edges[:-1], edges[1:])
     position = np.full(len(host) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     action = position[launches]
@@ -122,8 +122,8 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
         # A CPU runs small programs inside their call: the host does nothing else during it.
         runs = Coverage(device.start_ns[inline], device.duration_ns[inline])
         host_ns = host_ns - runs.between(edges[:-1], edges[1:])
-        held = np.unique(position[device.launch[inline]])
-        until[held] = first[held + 1] - 1
+        blocking = np.unique(position[device.launch[inline]])
+        until[blocking] = first[blocking + 1] - 1
     after = max(0.0, float(host_end(timeline) - edges[-1]))
     return LaunchSequence(
         host_ns=np.clip(host_ns, 0.0, None),
@@ -150,8 +150,8 @@ def _gap(timeline: Timeline, known_ns: float | None) -> float:
     inside = device.graph[1:] & (device.launch[1:] == device.launch[:-1])
     inside &= (device.launch[1:] >= 0) & (device.stream[1:] == device.stream[:-1])
     if inside.sum() > _MOSTLY_GRAPHS * len(device):
-        seen = device.start_ns[1:] - (device.start_ns + device.duration_ns)[:-1]
-        return float(np.mean(np.clip(seen[inside], -LONGEST_GAP_NS.value, LONGEST_GAP_NS.value)))
+        gaps = device.start_ns[1:] - (device.start_ns + device.duration_ns)[:-1]
+        return float(np.mean(np.clip(gaps[inside], -LONGEST_GAP_NS.value, LONGEST_GAP_NS.value)))
     return KERNEL_GAP_NS.value if known_ns is None else known_ns
 
 
@@ -160,20 +160,20 @@ def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
     placed = np.empty(len(order), np.int64)
     placed[order] = np.arange(len(order))
     until = np.full(count, NOTHING, np.int64)
-    known = waits.event >= 0
+    has_event = waits.event >= 0
     until[actions] = waits.event
-    until[actions[known]] = placed[waits.event[known]]
+    until[actions[has_event]] = placed[waits.event[has_event]]
     return until
 
 
 def _latency(timeline: Timeline) -> float:
     """From a launch call's return to the start of work that did not have to wait."""
-    known = timeline.device.launch >= 0
-    if not known.any():
+    has_launch = timeline.device.launch >= 0
+    if not has_launch.any():
         return 0.0
-    waits = (timeline.device.start_ns - issued_ns(timeline))[known]
-    seen = max(0.0, float(np.percentile(waits, 10)))
-    return seen if seen < LONGEST_LATENCY_NS.value else LAUNCH_LATENCY_NS.value
+    waits = (timeline.device.start_ns - issued_ns(timeline))[has_launch]
+    latency_ns = max(0.0, float(np.percentile(waits, 10)))
+    return latency_ns if latency_ns < LONGEST_LATENCY_NS.value else LAUNCH_LATENCY_NS.value
 
 
 def _inline(timeline: Timeline) -> npt.NDArray[np.bool_]:
@@ -182,8 +182,8 @@ def _inline(timeline: Timeline) -> npt.NDArray[np.bool_]:
     if timeline.device_kind != "cpu" or not len(host):
         return np.zeros(len(device), np.bool_)
     ends = (host.start_ns + host.duration_ns)[device.launch]
-    found: npt.NDArray[np.bool_] = (device.launch >= 0) & (device.start_ns < ends)
-    return found
+    is_inline: npt.NDArray[np.bool_] = (device.launch >= 0) & (device.start_ns < ends)
+    return is_inline
 
 
 def host_end(timeline: Timeline) -> int:
@@ -211,8 +211,8 @@ def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
     zeroing = np.array(["zero_grad" in name for name in timeline.names] or [False])
     row = rows.copy()
     while True:
-        known = row >= 0
-        if not known.any():
+        has_row = row >= 0
+        if not has_row.any():
             return phase
-        phase[known & zeroing[host.name[row]]] = Phase.FORWARD
-        row[known] = host.parent[row[known]]
+        phase[has_row & zeroing[host.name[row]]] = Phase.FORWARD
+        row[has_row] = host.parent[row[has_row]]

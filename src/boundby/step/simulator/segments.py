@@ -24,7 +24,7 @@ from boundby.step.simulator.waits import EVERYTHING
 _WORTHWHILE = 250
 
 
-class _Stretch(NamedTuple):
+class _Segment(NamedTuple):
     first: int
     last: int
     host_ns: Floats  # from the segment's beginning until each launch is issued
@@ -35,7 +35,7 @@ class _Stretch(NamedTuple):
 
 
 class Segments:
-    """A sequence cut into segments; `turn` goes through all of them once."""
+    """A sequence cut into segments; `iterate` goes through all of them once."""
 
     def __init__(self, launches: LaunchSequence, queue: int) -> None:
         self._launches, self._queue = launches, queue
@@ -43,7 +43,7 @@ class Segments:
         # Kernels of a graph may overlap; none ends before the previous one.
         longer = np.maximum(0.0, launches.gap_ns + launches.device_ns)
         self._adds = np.where(self._runs, longer, 0.0)
-        self._stretches = self._cut()
+        self._segments = self._cut()
 
     @classmethod
     def of(cls, launches: LaunchSequence, queue: int) -> Segments | None:
@@ -52,73 +52,73 @@ class Segments:
         work = len(launches.device_ns)
         waits = int((launches.wait != 0).sum())
         streams = int(launches.stream.max(initial=0)) + 1
-        stretches = (waits + work // queue + 1) * streams
-        if work < _WORTHWHILE * stretches or (launches.depends >= 0).any():
+        pieces = (waits + work // queue + 1) * streams
+        if work < _WORTHWHILE * pieces or (launches.depends >= 0).any():
             return None
         return cls(launches, queue)
 
-    def turn(self, free: list[float], clock: float) -> float:
+    def iterate(self, free: list[float], clock: float) -> float:
         """One iteration: returns the host's clock after it and updates the streams' ends in
         `free`."""
         count = len(self._runs)
         started, ended = np.zeros(count), np.zeros(count)
-        for one in self._stretches:
-            if one.last > one.first:
-                clocks = self._issued(one, clock, started)
-                for stream, rows in one.streams:
-                    at = clocks[_within(rows, one.first)]
+        for segment in self._segments:
+            if segment.last > segment.first:
+                clocks = self._issued(segment, clock, started)
+                for stream, rows in segment.streams:
+                    at = clocks[_within(rows, segment.first)]
                     free[stream] = self._execute(rows, at, free[stream], started, ended)
                 clock = float(clocks[-1])
-            clock += one.rest_ns
-            if one.waits and one.until >= 0:
-                clock = max(clock, float(ended[one.until]))
-            elif one.waits:
+            clock += segment.rest_ns
+            if segment.waits and segment.until >= 0:
+                clock = max(clock, float(ended[segment.until]))
+            elif segment.waits:
                 clock = max(clock, *free)
         return clock + self._launches.after_ns
 
-    def _issued(self, one: _Stretch, clock: float, started: Floats) -> Floats:
+    def _issued(self, segment: _Segment, clock: float, started: Floats) -> Floats:
         """When each launch of a segment is issued; a full queue blocks the host."""
-        clocks = clock + one.host_ns
-        first = max(one.first, self._queue)
-        if first < one.last:
-            spent = one.host_ns[first - one.first :]
-            held = np.maximum.accumulate(
-                started[first - self._queue : one.last - self._queue] - spent
+        clocks = clock + segment.host_ns
+        first = max(segment.first, self._queue)
+        if first < segment.last:
+            spent = segment.host_ns[first - segment.first :]
+            room_ns = np.maximum.accumulate(
+                started[first - self._queue : segment.last - self._queue] - spent
             )
-            clocks[first - one.first :] = spent + np.maximum(clock, held)
+            clocks[first - segment.first :] = spent + np.maximum(clock, room_ns)
         return clocks
 
     def _execute(
         self, rows: Ints | slice, issued: Floats, free_ns: float, started: Floats, ended: Floats
     ) -> float:
-        """Execute a segment's work of one stream, which is free from `free_ns` on; return when it
+        """Execute a segment's work on one stream, which is free from `free_ns` on; return when it
         ends."""
         launches, runs = self._launches, self._runs[rows]
         earliest = issued + launches.latency_ns
         total = np.cumsum(self._adds[rows])
-        alone = np.where(runs, earliest + launches.device_ns[rows] - total, -np.inf)
-        ends = total + np.maximum(free_ns, np.maximum.accumulate(alone))
+        if_idle = np.where(runs, earliest + launches.device_ns[rows] - total, -np.inf)
+        ends = total + np.maximum(free_ns, np.maximum.accumulate(if_idle))
         ahead = np.concatenate([[free_ns], ends[:-1]])
         ended[rows] = ends
         started[rows] = np.where(runs, np.maximum(ahead + launches.gap_ns, earliest), ends)
         return float(ends[-1])
 
-    def _cut(self) -> list[_Stretch]:
+    def _cut(self) -> list[_Segment]:
         launches = self._launches
         passed = np.cumsum(launches.host_ns)
         # All work of one action is issued at once.
         issued = np.repeat(passed, np.diff(launches.first))
         until = launches.until if len(launches.until) else np.full(len(passed), EVERYTHING)
         endings = np.union1d(np.flatnonzero(launches.wait), [len(passed) - 1]).tolist()
-        stretches: list[_Stretch] = []
+        segments: list[_Segment] = []
         at, since = 0, 0.0
         for action in endings:
             end = int(launches.first[action + 1])
             for stop in [*range(at + self._queue, end, self._queue), end]:
                 last = float(issued[stop - 1]) if stop > at else since
                 now = float(passed[action]) if stop == end else last
-                stretches.append(
-                    _Stretch(
+                segments.append(
+                    _Segment(
                         first=at,
                         last=stop,
                         host_ns=issued[at:stop] - since,
@@ -129,7 +129,7 @@ class Segments:
                     )
                 )
                 at, since = stop, now
-        return stretches
+        return segments
 
     def _by_stream(self, first: int, last: int) -> list[tuple[int, Ints | slice]]:
         streams = self._launches.stream[first:last]

@@ -18,23 +18,23 @@ from boundby.step.simulator.waits import EVERYTHING
 
 # The device reaches a steady state in its second iteration: the period is the third's ends minus
 # the second's.
-_TURNS = 3
+_ITERATIONS = 3
 
 
 def replay(launches: LaunchSequence) -> float:
     """The step's period in ns, in the steady state of a loop."""
     if not len(launches.host_ns):
         return launches.after_ns
-    turn = _turn_of(launches)
+    iterate = _iteration_of(launches)
     free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
-    clock = turn(free, 0.0)
+    clock = iterate(free, 0.0)
     # If the host waits until the device is idle, every iteration is like the first.
     latency = launches.latency_ns
     if launches.gap_ns <= latency and max(free, default=0.0) + launches.gap_ns <= clock + latency:
         return clock
     states = []
-    for _ in range(_TURNS - 1):
-        clock = turn(free, clock)
+    for _ in range(_ITERATIONS - 1):
+        clock = iterate(free, clock)
         states.append((clock, *free))
     # Of the host and of each stream: one that falls behind may still end before another.
     return float(max(later - earlier for earlier, later in zip(*states, strict=True)))
@@ -46,18 +46,18 @@ def simulated_timeline(timeline: Timeline, launches: LaunchSequence) -> Timeline
     The step lasts from the end of the previous one's device work to the end of its own. Host events
     move with the launches and syncs around them.
     """
-    lists = _lists(launches)
+    lists = _as_lists(launches)
     free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
-    clock = _walk(lists, free, 0.0)
-    seen = Seen(began=clock, device_free=max(free, default=clock))
-    _walk(lists, free, clock, seen)
+    clock = _simulate_once(lists, free, 0.0)
+    times = IterationTimes(began=clock, device_free=max(free, default=clock))
+    _simulate_once(lists, free, clock, times)
     host, device = timeline.host, timeline.device
     moved = np.empty(len(device), np.int64)
-    moved[launches.order] = np.asarray(seen.started)
-    starts, ends = _moved_host(timeline, launches, seen)
+    moved[launches.order] = np.asarray(times.started)
+    starts, ends = _moved_host(timeline, launches, times)
     return msgspec.structs.replace(
         timeline,
-        start_ns=int(seen.device_free),
+        start_ns=int(times.device_free),
         end_ns=int(max(free, default=clock)),
         host=msgspec.structs.replace(host, start_ns=starts, duration_ns=ends - starts),
         device=msgspec.structs.replace(
@@ -72,7 +72,9 @@ def _in_order(values: Floats, order: Ints) -> Ints:
     return placed
 
 
-def _moved_host(timeline: Timeline, launches: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
+def _moved_host(
+    timeline: Timeline, launches: LaunchSequence, times: IterationTimes
+) -> tuple[Ints, Ints]:
     """Host times between two actions stretch with the time between those."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min(initial=timeline.start_ns)))
@@ -81,52 +83,56 @@ def _moved_host(timeline: Timeline, launches: LaunchSequence, seen: Seen) -> tup
     waits = launches.wait != 0
     begins = host.start_ns[launches.rows].astype(np.float64)[waits]
     profiled = np.concatenate([[first], ends, begins])
-    replayed = np.concatenate([[seen.began], seen.acted, np.asarray(seen.issued)[waits]])
+    replayed = np.concatenate([[times.began], times.acted, np.asarray(times.issued)[waits]])
     last = float(host_end(timeline))
     profiled = np.append(profiled, last + 1)
     replayed = np.append(
-        replayed, (seen.acted[-1] if seen.acted else seen.began) + launches.after_ns
+        replayed, (times.acted[-1] if times.acted else times.began) + launches.after_ns
     )
     order = np.lexsort((replayed, profiled))
     profiled, replayed = profiled[order], np.maximum.accumulate(replayed[order])
     stops = host.start_ns + host.duration_ns
     moved = [
-        np.interp(times.astype(np.float64), profiled, replayed).astype(np.int64)
-        for times in (host.start_ns, stops)
+        np.interp(moments.astype(np.float64), profiled, replayed).astype(np.int64)
+        for moments in (host.start_ns, stops)
     ]
     return moved[0], moved[1]
 
 
 def issue_ns(launches: LaunchSequence) -> float:
     """The host's time to issue the step once, from an idle device, its waits included."""
-    return _walk(_lists(launches), [0.0] * (int(launches.stream.max(initial=-1)) + 1), 0.0)
+    return _simulate_once(
+        _as_lists(launches), [0.0] * (int(launches.stream.max(initial=-1)) + 1), 0.0
+    )
 
 
-def _turn_of(launches: LaunchSequence) -> Callable[[list[float], float], float]:
+def _iteration_of(launches: LaunchSequence) -> Callable[[list[float], float], float]:
     """The function that simulates the sequence once: in numpy, or a plain loop if that is
     faster."""
     segments = Segments.of(launches, LAUNCH_QUEUE.value)
-    return segments.turn if segments is not None else partial(_walk, _lists(launches))
+    return (
+        segments.iterate if segments is not None else partial(_simulate_once, _as_lists(launches))
+    )
 
 
-def steady_turn(launches: LaunchSequence) -> tuple[Seen, float]:
+def steady_iteration(launches: LaunchSequence) -> tuple[IterationTimes, float]:
     """The times of all events in one iteration of the steady state, and when its last work or call
     ended.
 
     The iteration begins when everything of the previous one has ended, at `device_free`.
     """
-    lists = _lists(launches)
+    lists = _as_lists(launches)
     free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = 0.0
-    for _ in range(_TURNS - 1):
-        clock = _walk(lists, free, clock)
-    seen = Seen(began=clock, device_free=max(clock, *free) if free else clock)
-    clock = _walk(lists, free, clock, seen)
-    return seen, max(clock, *free) if free else clock
+    for _ in range(_ITERATIONS - 1):
+        clock = _simulate_once(lists, free, clock)
+    times = IterationTimes(began=clock, device_free=max(clock, *free) if free else clock)
+    clock = _simulate_once(lists, free, clock, times)
+    return times, max(clock, *free) if free else clock
 
 
 @dataclass(slots=True)
-class Seen:
+class IterationTimes:
     """Times of one iteration: when work was launched, started and ended, and when actions were
     issued and done."""
 
@@ -154,7 +160,7 @@ class _Lists(NamedTuple):
     gap: float
 
 
-def _lists(launches: LaunchSequence) -> _Lists:
+def _as_lists(launches: LaunchSequence) -> _Lists:
     waits_elsewhere = bool((launches.depends >= 0).any())
     return _Lists(
         host=launches.host_ns.tolist(),
@@ -172,7 +178,9 @@ def _lists(launches: LaunchSequence) -> _Lists:
     )
 
 
-def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = None) -> float:
+def _simulate_once(
+    lists: _Lists, free: list[float], clock: float, times: IterationTimes | None = None
+) -> float:
     """One iteration: returns the host's clock after it and updates the streams' ends in `free`."""
     host, wait, until, counts, device, streams, depends, after, latency, gap = lists
     queue = LAUNCH_QUEUE.value
@@ -202,14 +210,14 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = No
             # Kernels of a graph may overlap; none ends before the previous one.
             free[stream] = ended[work] = end if end > free[stream] else free[stream]
         work += count > 0
-        if seen is not None:
-            seen.issued.append(clock)
+        if times is not None:
+            times.issued.append(clock)
         if waits and awaited >= 0:
             clock = max(clock, ended[awaited])
         elif waits and free:
             clock = max(clock, *free)
-        if seen is not None:
-            seen.acted.append(clock)
-    if seen is not None:
-        seen.launched, seen.started, seen.ended = launched, started, ended
+        if times is not None:
+            times.acted.append(clock)
+    if times is not None:
+        times.launched, times.started, times.ended = launched, started, ended
     return clock + after

@@ -7,24 +7,25 @@ import numpy as np
 from boundby.model.assumptions.device import LAUNCH_QUEUE
 from boundby.step.simulator.critical_path import previous_on_stream
 from boundby.step.simulator.launch_sequence import Floats, LaunchSequence
-from boundby.step.simulator.simulate import replay, steady_turn
+from boundby.step.simulator.simulate import replay, steady_iteration
 
 
 def slack(launches: LaunchSequence) -> Floats:
-    """For each piece of work, in order of issue, at least so much; of a loop's steady state.
+    """The slack of each piece of work in ns, in order of issue, in a loop's steady state.
 
-    Back from the step's end: the latest end of each piece of work that moves neither the next on
-    its stream, nor what depends on it, nor the host where that waits for it.
+    Computed backwards from the step's end, as the latest end of each piece of work that delays
+    neither the next on its stream, nor work that depends on it, nor a host that waits for it. A
+    lower bound.
     """
     work = len(launches.device_ns)
     if not work or not len(launches.host_ns):
         return np.zeros(work)
-    seen, end = steady_turn(launches)
+    times, end = steady_iteration(launches)
     device, gap = launches.device_ns.tolist(), launches.gap_ns
     first, depends = launches.first.tolist(), launches.depends.tolist()
     until = launches.until.tolist() if len(launches.until) else [-1] * len(launches.wait)
     previous = previous_on_stream(launches.stream)
-    latest = _before_next_step(launches, seen.started, replay(launches), end)
+    latest = _before_next_step(launches, times.started, replay(launches), end)
     everything, host = end, end - launches.after_ns
     for action in range(len(launches.host_ns) - 1, -1, -1):
         if launches.wait[action]:
@@ -44,8 +45,8 @@ def slack(launches: LaunchSequence) -> Floats:
                 start_at_most = start - launches.latency_ns
                 latest[made_room] = min(latest[made_room], start_at_most + device[made_room])
         host -= float(launches.host_ns[action])
-    spare: Floats = np.clip(np.array(latest) - np.asarray(seen.ended), 0.0, None)
-    return spare
+    slack_ns: Floats = np.clip(np.array(latest) - np.asarray(times.ended), 0.0, None)
+    return slack_ns
 
 
 def _before_next_step(
@@ -57,5 +58,5 @@ def _before_next_step(
         numbers = np.flatnonzero(launches.stream == stream)
         free = started[int(numbers[0])] + period - launches.gap_ns
         latest[numbers] = np.minimum(latest[numbers], free)
-    found: list[float] = latest.tolist()
-    return found
+    latest_ends: list[float] = latest.tolist()
+    return latest_ends

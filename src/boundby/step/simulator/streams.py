@@ -14,11 +14,11 @@ def dependencies(timeline: Timeline, order: Ints) -> Ints:
     -1."""
     if len(np.unique(timeline.device.stream)) < 2:
         return np.full(len(order), -1, np.int64)
-    seen = _seen(timeline, order)
-    return np.where(seen >= 0, seen, _within_operators(timeline, order))
+    depends = _observed(timeline, order)
+    return np.where(depends >= 0, depends, _within_operators(timeline, order))
 
 
-def _seen(timeline: Timeline, order: Ints) -> Ints:
+def _observed(timeline: Timeline, order: Ints) -> Ints:
     """Dependencies from the observed order: work that was issued long before it started, on a free
     stream, started when the last work elsewhere ended."""
     device = timeline.device
@@ -29,14 +29,14 @@ def _seen(timeline: Timeline, order: Ints) -> Ints:
     last_on: dict[int, int] = {}
     finished = np.argsort(end, kind="stable")
     for work in np.argsort(start, kind="stable"):
-        mine = int(stream[work])
-        before = last_on.get(mine)
+        own_stream = int(stream[work])
+        before = last_on.get(own_stream)
         ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
         if start[work] - ready > STREAM_WAIT_NS.value:
             at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
-            if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
+            if at >= 0 and stream[finished[at]] != own_stream and finished[at] < work:
                 depends[work] = finished[at]
-        last_on[mine] = int(work)
+        last_on[own_stream] = int(work)
     return depends
 
 
@@ -56,19 +56,21 @@ def _within_operators(timeline: Timeline, order: Ints) -> Ints:
     grouped = np.argsort(operator, kind="stable")
     sorted_by = operator[grouped]
     spread = (np.diff(sorted_by) == 0) & (np.diff(stream[grouped]) != 0) & (sorted_by[1:] >= 0)
-    for one in np.unique(sorted_by[1:][spread]):
-        theirs = grouped[slice(*np.searchsorted(sorted_by, [one, one + 1]))]
-        before, last = int(theirs[0]) - 1, int(theirs[-1])
+    for number in np.unique(sorted_by[1:][spread]):
+        operator_work = grouped[slice(*np.searchsorted(sorted_by, [number, number + 1]))]
+        before, last = int(operator_work[0]) - 1, int(operator_work[-1])
         if before < 0:
             continue
-        streams, first, which = np.unique(stream[theirs], return_index=True, return_inverse=True)
-        home = stream[before]
-        depends[theirs[first[streams != home]]] = before
+        streams, first, member = np.unique(
+            stream[operator_work], return_index=True, return_inverse=True
+        )
+        issuing_stream = stream[before]
+        depends[operator_work[first[streams != issuing_stream]]] = before
         # Of its streams the one that takes longest: how they wait for each other is unknown.
-        longest = streams[np.argmax(np.bincount(which, weights=duration[theirs]))]
+        longest = streams[np.argmax(np.bincount(member, weights=duration[operator_work]))]
         after = last + 1
-        while after < len(order) and stream[after] != home:
+        while after < len(order) and stream[after] != issuing_stream:
             after += 1
-        if after < len(order) and longest != home:
-            depends[after] = theirs[stream[theirs] == longest][-1]
+        if after < len(order) and longest != issuing_stream:
+            depends[after] = operator_work[stream[operator_work] == longest][-1]
     return depends

@@ -56,9 +56,9 @@ def waits_of(timeline: Timeline) -> Waits:
 def issued_ns(timeline: Timeline) -> Ints:
     """When each device event's launch call returned; its own start if the call is unknown."""
     host, device = timeline.host, timeline.device
-    known = device.launch >= 0
+    has_launch = device.launch >= 0
     issued = device.start_ns.copy()
-    issued[known] = (host.start_ns + host.duration_ns)[device.launch[known]]
+    issued[has_launch] = (host.start_ns + host.duration_ns)[device.launch[has_launch]]
     return issued
 
 
@@ -77,16 +77,16 @@ def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
         busier = threads[counts > counts[threads == thread].sum()]
         if not len(busier):
             continue
-        mine = host.thread[syncs] == thread
-        begins = host.start_ns[syncs[mine]]
-        ends = begins + host.duration_ns[syncs[mine]]
-        begun = np.sort(host.start_ns[np.isin(host.thread, busier)])
-        awake = np.searchsorted(begun, ends) > np.searchsorted(begun, begins)
+        on_thread = host.thread[syncs] == thread
+        begins = host.start_ns[syncs[on_thread]]
+        ends = begins + host.duration_ns[syncs[on_thread]]
+        other_starts = np.sort(host.start_ns[np.isin(host.thread, busier)])
+        continues = np.searchsorted(other_starts, ends) > np.searchsorted(other_starts, begins)
         # What was launched before and after, if the time is too short to see more.
         others = np.concatenate([[True], np.isin(host.thread[launches], busier), [True]])
         at = host.start_ns[launches]
         between = others[np.searchsorted(at, begins)] & others[np.searchsorted(at, ends) + 1]
-        stops[mine] = ~(awake | (between & (ends - begins < SHORT_WAKE_NS.value)))
+        stops[on_thread] = ~(continues | (between & (ends - begins < SHORT_WAKE_NS.value)))
     return stops
 
 
@@ -108,9 +108,9 @@ def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
         first, last = np.searchsorted(
             sorted_ends, [starts[sync], stops[sync] + SYNC_RETURN_NS.value]
         )
-        there = by_end[first:last]
-        there = there[issued[there] <= starts[sync]]
-        event[sync] = there[-1] if len(there) else NOTHING
+        overlapping = by_end[first:last]
+        overlapping = overlapping[issued[overlapping] <= starts[sync]]
+        event[sync] = overlapping[-1] if len(overlapping) else NOTHING
     position = np.full(len(timeline.host) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     itself = position[device.launch]
@@ -123,5 +123,5 @@ def _latest(issued: Ints, ends: Ints, at: Ints, otherwise: Ints) -> Ints:
     """The latest end of the work issued by then."""
     order = np.argsort(issued, kind="stable")
     latest = np.maximum.accumulate(ends[order])
-    found = np.searchsorted(issued[order], at, side="right") - 1
-    return np.where(found >= 0, latest[np.maximum(found, 0)], otherwise)
+    index = np.searchsorted(issued[order], at, side="right") - 1
+    return np.where(index >= 0, latest[np.maximum(index, 0)], otherwise)
