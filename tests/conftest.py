@@ -41,12 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def onednn_is_as_it_was() -> Iterator[None]:
+def onednn_setting_is_restored() -> Iterator[None]:
     """torch switches it off for good where a CPU cannot multiply some dtype."""
     if "torch" not in sys.modules:
         yield
         return
-    with onednn.as_it_was():
+    with onednn.setting_restored():
         yield
 
 

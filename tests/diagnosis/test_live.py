@@ -37,17 +37,17 @@ def capture(tmp_path: Path) -> Iterator[Capture]:
     yield recorder.capture()
 
 
-def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
+def slowed(capture: Capture, *, cpu_wait_s: float = 0.0) -> Capture:
     """Clean steps a thousand times as long, a share of which the script had no core."""
     clean = {kind: [1000 * ns for ns in times] for kind, times in capture.clean.items()}
-    main = ThreadTime(ran_ns=1e9, delayed_ns=stall_sensitivity * 1e9)
+    main = ThreadTime(ran_ns=1e9, delayed_ns=cpu_wait_s * 1e9)
     host_counters = msgspec.structs.replace(capture.host_counters, main=main, wall_ns=1e9)
     return dataclasses.replace(capture, clean=clean, host_counters=host_counters)
 
 
 def test_profiled_step_faster_than_clean_steps_is_warned_about(capture: Capture) -> None:
     """Also with further doubts: the account is that of a step that was mostly not profiled."""
-    diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=0.66)), round_machine())
+    diagnosis = diagnose(observe(slowed(capture, cpu_wait_s=0.66)), round_machine())
     assert diagnosis.verdict.uncertain
     assert "for 66% of the clean steps" in diagnosis.verdict.why
     assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
@@ -56,7 +56,7 @@ def test_profiled_step_faster_than_clean_steps_is_warned_about(capture: Capture)
 def test_steps_that_only_waited_are_reported_as_unusable(
     capture: Capture,
 ) -> None:
-    diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=1.0)), round_machine())
+    diagnosis = diagnose(observe(slowed(capture, cpu_wait_s=1.0)), round_machine())
     assert diagnosis.account.compute.ns == diagnosis.account.bandwidth.ns == 0
     assert diagnosis.verdict.uncertain
     assert "its operators and lines take is not known" in diagnosis.verdict.why

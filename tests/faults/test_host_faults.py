@@ -190,11 +190,11 @@ def test_gc_collect_is_found_in_a_trace() -> None:
 
 def scheduled(*, main: tuple[float, float], other: tuple[float, float]) -> HostCounters:
     """Ten steps of 100 ms; times in ms, on a core and without one."""
-    (ran, stall_sensitivity), (other_ran, other_delayed) = main, other
+    (ran, delayed), (other_ran, other_delayed) = main, other
     return HostCounters(
         steps_ns=(100 * MS,) * 10,
         wall_ns=1000 * MS,
-        main=ThreadTime(ran_ns=ran * MS, delayed_ns=stall_sensitivity * MS),
+        main=ThreadTime(ran_ns=ran * MS, delayed_ns=delayed * MS),
         busiest=ThreadTime(ran_ns=other_ran * MS, delayed_ns=other_delayed * MS),
     )
 

@@ -70,7 +70,7 @@ def test_a_fixed_cost_is_never_negative() -> None:
 def test_fixed_cost_beyond_caches_is_bounded() -> None:
     """A sum on a GPU: 7.5 us of 38, in a pattern whose shortest pass takes 3.4."""
     sizes = [128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB]
-    line = memory._plain_unless_sure(points(4.4e12, 7500, sizes), shortest_ns=3400)
+    line = memory._slope_or_plain_rate(points(4.4e12, 7500, sizes), shortest_ns=3400)
     assert line.bytes_per_s == pytest.approx(4.4e12)
     assert line.t0_ns == pytest.approx(7500)
 
@@ -80,11 +80,11 @@ def test_fit_through_noise_is_rejected() -> None:
     seen = {1024 * MIB: 24.8e9, 2048 * MIB: 29.5e9}
     noisy = [one for size, rate in seen.items() for one in points(rate, 0, [size])]
     assert memory.fit(noisy).bytes_per_s > 36e9
-    found = memory._plain_unless_sure(noisy, shortest_ns=2000)
+    found = memory._slope_or_plain_rate(noisy, shortest_ns=2000)
     assert found.t0_ns == 0
     assert found.bytes_per_s == pytest.approx(27.15e9)
     more = [*noisy, *points(27.5e9, 0, [1536 * MIB])]
-    found = memory._plain_unless_sure(more, shortest_ns=2000)
+    found = memory._slope_or_plain_rate(more, shortest_ns=2000)
     assert found.bytes_per_s == pytest.approx(27.5e9)
 
 

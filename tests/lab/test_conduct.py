@@ -103,7 +103,7 @@ def test_changed_machine_is_distinguished_from_a_wrong_law(
     )
     result = conduct(law, bench())
     assert result.held is False
-    assert "memory.dram 0.50 times what was saved" in result.why
+    assert "memory.dram 0.50 times the saved value" in result.why
     assert result.why.endswith("with the present roofs it holds")
 
 

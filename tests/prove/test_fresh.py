@@ -70,7 +70,7 @@ def test_fix_without_gain_at_the_end_gets_no_more_time() -> None:
     (proof,) = proofs_of(Evidence(comparisons=[slower], done=True), [casts])
     assert proof.outcome is Outcome.INCONCLUSIVE
     assert not proof.open
-    assert "no faster on average" in proof.why
+    assert "not faster on average" in proof.why
     failed = {BASELINE: Ruling(outcome=Outcome.FAILED, why="the program as it is")}
     (proof,) = proofs_of(Evidence(comparisons=[slower], rulings=failed), [casts])
     assert proof.open

@@ -314,7 +314,7 @@ def test_a_fix_that_another_replaces_names_it() -> None:
     program = Simulated({"compiled": 1.3, "graphs": 1.6}, block_sd=0.002)
     evidence = program.search([compiled, graphs])
     proofs = {proof.treatment: proof for proof in proofs_of(evidence, [compiled, graphs])}
-    assert "graphs is faster still" in proofs["compiled"].why
+    assert "graphs is even faster" in proofs["compiled"].why
 
 
 def test_quick_preparation_does_not_imply_a_quick_compile() -> None:

@@ -18,7 +18,11 @@ def _plan() -> PlanResult:
 
 def test_the_page_shows_roofline_parts_and_scaling() -> None:
     page = plan_page(_plan())
-    for title in ("roofline of one chip", "where the step goes", "the same batch on more chips"):
+    for title in (
+        "roofline of one chip",
+        "exposed time by part of the step",
+        "the same batch on more chips",
+    ):
         assert title in page
     assert "network, tensor axis" in page
     assert page.count("<svg") == 4

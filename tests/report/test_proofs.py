@@ -85,11 +85,11 @@ def test_kept_combination_is_listed_before_single_fixes() -> None:
 def test_undecided_fixes_are_not_called_ineffective() -> None:
     words = "0.97x to 1.20x does not decide"
     still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, why=words, open=True)
-    assert "no fix was kept: 1 of 1 is undecided; more time may tell" in shown(still)
+    assert "no fix was kept: 1 of 1 is undecided; a larger budget may decide" in shown(still)
     assert "for unfused-optimizer: inconclusive, 0.97x" in shown(still)
     assert "no gain" not in shown(still)
     settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")
-    assert "no fix was effective" in shown(settled)
+    assert "no fix made the program faster" in shown(settled)
 
 
 def test_more_time_is_not_advised_where_the_script_ended_by_itself() -> None:
@@ -111,20 +111,20 @@ def test_a_final_check_without_time_is_told_apart_from_the_fix() -> None:
 def test_untried_fixes_are_not_called_ineffective() -> None:
     skipped = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why="no time")
     assert "no fix was tried" in shown(skipped)
-    assert "no fix was effective" not in shown(skipped)
+    assert "no fix made the program faster" not in shown(skipped)
 
 
 def test_fixes_that_were_not_tried_are_counted_apart_from_those_without_gain() -> None:
     settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")
     late = proof("autocast", "float32-products", outcome=Outcome.SKIPPED, open=True)
-    assert "no fix was kept: 2 of 3 were not tried; more time may tell" in shown(
+    assert "no fix was kept: 2 of 3 were not tried; a larger budget may decide" in shown(
         settled, late, late
     )
     unclear = proof("sdpa", "slow-attention", outcome=Outcome.INCONCLUSIVE, open=True)
-    words = "no fix was kept: 1 of 3 is undecided, 1 of 3 was not tried; more time may tell"
+    words = "no fix was kept: 1 of 3 is undecided, 1 of 3 was not tried; a larger budget may decide"
     assert words in shown(settled, unclear, late)
     note = Note(code="fixes-not-tried", text="without a finding, and not tried: fused")
-    words = "no fix was kept: others without a finding were not tried; more time may tell"
+    words = "no fix was kept: fixes without a finding were not tried; a larger budget may decide"
     assert words in shown(settled, notes=(note,))
 
 
@@ -151,6 +151,8 @@ def test_manual_steps_are_listed() -> None:
 
 
 def test_fixes_skipped_for_time_are_not_called_absent() -> None:
-    note = Note(code="fixes-not-tried", text="without a finding, and not tried in the time: fused")
+    note = Note(
+        code="fixes-not-tried", text="not tried within the budget, without a finding: fused"
+    )
     assert shown(notes=(note,)).startswith("no fix was tried")
     assert shown().startswith("no finding has a fix that boundby can apply")

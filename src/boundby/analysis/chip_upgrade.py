@@ -1,7 +1,7 @@
 """Faster chips for a step that is near its roofs and has nothing left to fix.
 
-The step is simulated with each operator's time scaled by the ratio of the two datasheets, issued by
-the same host: a faster chip behind a slow host gains little, and the simulation shows that.
+The step is simulated with each operator's time scaled by the ratio of the two datasheets and with
+the same host, so that a step limited by its host gains little.
 Datasheet rates are not reached to the same degree on all chips, so each row has a range.
 """
 

@@ -12,7 +12,7 @@ import sys
 import click
 
 from boundby import __version__
-from boundby.cli.mistakes import in_words, unknown_verb
+from boundby.cli.mistakes import message_of, unknown_verb
 from boundby.model.errors import INTERRUPTED, OWN_FAILURE, BoundbyError
 from boundby.model.units import printable
 
@@ -68,7 +68,7 @@ def main() -> None:
     except BoundbyError as error:
         code = _fail(str(error), error.exit_code)
     except click.ClickException as error:
-        code = _fail(in_words(error), error.exit_code)
+        code = _fail(message_of(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _fail("interrupted: nothing was changed", INTERRUPTED)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""boundby lab: the first principles, predicted and measured on this machine."""
+"""boundby lab: performance laws, predicted and measured on this machine."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def command(
     html_file: str | None,
     quiet: bool,
 ) -> None:
-    """Run the first-principles experiments: all of them, or those named.
+    """Run experiments on performance laws: all of them, or those named.
 
-    Each predicts from this machine's roofs, then measures, and says whether the law held. If not,
-    the reason is reported if it was found. Ctrl-C keeps the results so far.
+    Each predicts from this machine's roofs, then measures, and says whether the law holds. If not,
+    the reason is printed if one was found. Ctrl-C keeps the results so far.
     """
     from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar

@@ -15,7 +15,7 @@ from boundby.cli.target import TargetCommand
 _ALIKE = 0.75
 
 
-def in_words(error: click.ClickException) -> str:
+def message_of(error: click.ClickException) -> str:
     """The line for a mistake on the command line."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         return _unknown_option(error.option_name, error.ctx)

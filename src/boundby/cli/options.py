@@ -68,9 +68,9 @@ def output_options(*, csv: bool = False, verbose: bool = True) -> Decorator:
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def with_outputs(**given: Any) -> Any:
-            outputs = Outputs(**{name: given.pop(name) for name in names if name in given})
-            return command(outputs=outputs, **given)
+        def with_outputs(**values: Any) -> Any:
+            outputs = Outputs(**{name: values.pop(name) for name in names if name in values})
+            return command(outputs=outputs, **values)
 
         wrapped: Callable[..., Any] = with_outputs
         for option in reversed(options):

@@ -35,7 +35,7 @@ class Outputs:
         check_writable(self.json_file, self.html_file, self.perfetto_file, *files, folder=folder)
 
     def absolute(self) -> Outputs:
-        """With absolute paths: scripts change their folder."""
+        """The same with absolute paths, because scripts may change their folder."""
         return dataclasses.replace(
             self,
             html_file=_absolute(self.html_file),
@@ -76,7 +76,7 @@ class Outputs:
             click.echo(printable(text), err=True)
 
     def _write_page(self, diagnosis: Diagnosis) -> None:
-        """A page that is to be opened is always kept."""
+        """Write the page to its file, or to a temporary one that is then opened."""
         if not (self.html_file or self.open_page):
             return
         from boundby.model import store
@@ -158,7 +158,7 @@ def temporary_page_path() -> Path:
 
 
 def open_in_browser(path: Path) -> None:
-    """Open a page if there is a screen; print its path in any case."""
+    """Open a page if there is a display; print its path in any case."""
     import webbrowser
 
     place = path.resolve()

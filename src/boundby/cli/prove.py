@@ -71,7 +71,13 @@ class _Names(click.ParamType[list[str]]):
 @click.option(
     "--only", type=_Names(), default="", metavar="NAME,...", help="Try these faults or fixes."
 )
-@click.option("--skip", type=_Names(), default="", metavar="NAME,...", help="Leave these out.")
+@click.option(
+    "--skip",
+    type=_Names(),
+    default="",
+    metavar="NAME,...",
+    help="Do not try these faults or fixes.",
+)
 @click.option(
     "--try",
     "also",
@@ -148,7 +154,7 @@ def command(
     from boundby.prove.experiment import prove_target
     from boundby.prove.request import Request
 
-    # Under torchrun the first rank starts the script again and again, each time on as many ranks.
+    # Under torchrun only the first rank works: it starts the script on as many ranks each time.
     if int(os.environ.get("RANK", "0")) > 0:
         return 0
     patch = str(patch_file) if patch_file is not None else None
@@ -182,7 +188,7 @@ def command(
 
 @contextlib.contextmanager
 def _interrupted_once() -> Iterator[Callable[[], None]]:
-    """The first Ctrl-C ends the measurement; a later one does not keep its results from being
+    """The first Ctrl-C ends the measurement; later ones are ignored, so that its results are
     written."""
 
     def ignore() -> None:

@@ -40,7 +40,7 @@ _CLAIM = "claimed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DiagnosisOptions:
     """Options of a diagnosis; pickled for processes that the script starts."""
 
     name: str
@@ -52,7 +52,9 @@ class Wanted:
 class Results:
     """Diagnoses a capture, writes and prints the result."""
 
-    def __init__(self, wanted: Wanted, *, rank: int, world: int, is_child: bool = False) -> None:
+    def __init__(
+        self, wanted: DiagnosisOptions, *, rank: int, world: int, is_child: bool = False
+    ) -> None:
         self._wanted = wanted
         self._rank = rank
         out = wanted.out
@@ -60,14 +62,14 @@ class Results:
         self._quiet = wanted.outputs.quiet or rank > 0
         self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
         is_aside = wanted.outputs.json_file == "-" and not is_child
-        self._stdout = _set_stdout_aside() if is_aside else None
+        self._stdout = _redirect_stdout() if is_aside else None
         self._reported: list[Failure] = []
         # The inputs of the diagnosis.
         self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
-        _say(
+        _print_line(
             "the script caught the exception with which boundby ends it (a bare except?): it "
             "continues unobserved, without the rest of that iteration"
         )
@@ -77,7 +79,9 @@ class Results:
         """boundby failed inside the script, which continues."""
         self._reported.append(failure)
         path = failure.keep(self._out)
-        _say(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
+        _print_line(
+            f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}"
+        )
 
     def ended(self, ending: Ending, folder: Path) -> None:
         """The script ended: show its exception as Python does, then the results.
@@ -89,7 +93,7 @@ class Results:
             sys.stdout.flush()
             sys.excepthook(type(error), error, error.__traceback__)
             if ending.end_requested:
-                _say("the script raised this while boundby ended it")
+                _print_line("the script raised this while boundby ended it")
         for failure in (ending.failure, ending.capture.failure if ending.capture else None):
             if failure is not None and failure not in self._reported:
                 self.failed(failure)
@@ -106,13 +110,13 @@ class Results:
                 )
             if ending.exit_code and not has_steps:
                 with_code = f" with exit code {ending.exit_code}" * (ending.how == "ended")
-                _say_failure(
+                _print_failure(
                     f"the script {ending.how}{with_code} before a step was found", by_script=True
                 )
         if ending.end_requested:
             if not self._quiet and not ending.refused and error is None:
-                _say(_ENDED)
-            _mind_threads()
+                _print_line(_ENDED)
+            _report_running_threads()
 
     def _conclude(
         self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
@@ -132,7 +136,7 @@ class Results:
         except BoundbyError as error:
             if must_succeed:
                 raise
-            _say_failure(str(error))
+            _print_failure(str(error))
             return None
         try:
             self._save(diagnosis, capture)
@@ -141,7 +145,7 @@ class Results:
             self._show(diagnosis)
             if must_succeed:
                 raise
-            _say_failure(str(error))
+            _print_failure(str(error))
         else:
             self._show(diagnosis)
         return diagnosis
@@ -174,7 +178,7 @@ class Results:
                     observation,
                     measured_elsewhere=self._local_rank > 0,
                     progress=progress,
-                    notice=_say,
+                    notice=_print_line,
                 )
         with (
             progress_bar("timing", shown=not self._quiet) as progress,
@@ -228,7 +232,7 @@ def attend_child(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
-    wanted: Wanted,
+    wanted: DiagnosisOptions,
     folder: Path,
     plan: Plan,
     step_by: StepBy,
@@ -255,7 +259,7 @@ def attend_child(
         if not number and not wanted.outputs.quiet:
             who = "ranks" if world > 1 else "a process"
             continues = "" if watched.is_spawned_rank else "; the script continues"
-            _say(f"the steps run in {who} started by the script{continues}")
+            _print_line(f"the steps run in {who} started by the script{continues}")
         results = Results(wanted, rank=number or 0, world=world, is_child=True)
         results.of_child(capture, folder / _OF_CHILDREN)
 
@@ -281,7 +285,7 @@ def _claim(path: Path) -> bool:
     return True
 
 
-def _set_stdout_aside() -> int:
+def _redirect_stdout() -> int:
     """Keep stdout for the JSON alone; what the script prints goes to stderr."""
     stdout_copy = os.dup(1)
     sys.stdout.flush()
@@ -289,18 +293,18 @@ def _set_stdout_aside() -> int:
     return stdout_copy
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     click.echo(f"boundby: {line}", err=True)
 
 
-def _say_failure(reason: str, *, by_script: bool = False) -> None:
+def _print_failure(reason: str, *, by_script: bool = False) -> None:
     from boundby.model.run_failure import RunFailure, is_written
 
     if not is_written(RunFailure(reason=reason, by_script=by_script)):
-        _say(reason)
+        _print_line(reason)
 
 
-def _mind_threads() -> None:
+def _report_running_threads() -> None:
     """Say what Python waits for if an ended script leaves threads running."""
     running = [
         thread
@@ -312,7 +316,9 @@ def _mind_threads() -> None:
         time.sleep(_PATIENCE_WITH_THREADS_S)
         names = ", ".join(thread.name for thread in running if thread.is_alive())
         if names:
-            _say(f"done, but threads of the script are still running ({names}): Ctrl-C ends them")
+            _print_line(
+                f"done, but threads of the script are still running ({names}): Ctrl-C ends them"
+            )
 
     if running:
         threading.Thread(target=watch, daemon=True).start()

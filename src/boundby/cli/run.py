@@ -19,7 +19,7 @@ from boundby.cli.options import (
     target_argument,
 )
 from boundby.cli.outputs import Outputs
-from boundby.cli.results import Results, Wanted, attend_child
+from boundby.cli.results import DiagnosisOptions, Results, attend_child
 from boundby.cli.target import target_of
 
 # Ranks of a job must take the same number of steps, or the slower ones wait forever.
@@ -78,7 +78,7 @@ def command(
     script = target_of(target)
     outputs.check(folder=out)
     check_machine(machine_file)
-    wanted = Wanted(
+    wanted = DiagnosisOptions(
         name=script.name,
         outputs=outputs.absolute(),
         out=out.absolute() if out is not None else None,

@@ -68,7 +68,7 @@ def unsteady(speed: HostSpeed) -> list[Note]:
         return []
     text = (
         f"the speed of the host's cores changed during the run: an addition in Python took "
-        f"{units.time(fast)} to {units.time(slow)}; host-bound time varies as much"
+        f"{units.time(fast)} to {units.time(slow)}; host-bound time varies accordingly"
     )
     return [Note(code="host-speed-varies", text=text)]
 

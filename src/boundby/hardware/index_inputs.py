@@ -17,7 +17,7 @@ _BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 _BAGS_BACKWARD = "aten::_embedding_bag_dense_backward"
 
 
-def most(name: str, args: Sequence[Any]) -> int:
+def value_limit(name: str, args: Sequence[Any]) -> int:
     """How many values the operator's integers may have; one if unknown."""
     place = _ROWS_AT.get(name)
     if place is None or place >= len(args):

@@ -118,7 +118,7 @@ def _measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
     return _machine(device, findings, bandwidths, curves, quick=quick)
 
 
-def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _Gauge) -> None:
+def _measure_slow(device: Device, bursts: list[Roof], findings: _Findings, gauge: _Gauge) -> None:
     """Measure what takes seconds each, or slows the process: not part of a quick measurement."""
     stopwatch = stopwatch_for(device.kind, device.index)
     gauge.enter("sustained products")
@@ -130,23 +130,23 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
         )
         if sustained is None:
             continue
-        found.roofs.append(sustained)
+        findings.roofs.append(sustained)
         if sustained.value > burst.value:
             # Nothing is faster than the roof; on a noisy machine the sweep may have been too slow.
-            place = found.roofs.index(burst)
-            found.roofs[place] = msgspec.structs.replace(sustained, name=burst.name)
+            place = findings.roofs.index(burst)
+            findings.roofs[place] = msgspec.structs.replace(sustained, name=burst.name)
     gauge.enter("compiled code")
-    found.timings |= _tolerate(
-        lambda: overhead.measure_compiled(device, stopwatch, found.timings["python_add_ns"].ns),
+    findings.timings |= _measure_optional(
+        lambda: overhead.measure_compiled(device, stopwatch, findings.timings["python_add_ns"].ns),
         "the cost of compiled code was not measured",
-        found.warnings,
+        findings.warnings,
     )
     if device.kind == "cuda":
         gauge.enter("between kernels")
-        found.timings |= _tolerate(
+        findings.timings |= _measure_optional(
             lambda: gaps.measure(device, stopwatch),
             "the time between kernels was not measured",
-            found.warnings,
+            findings.warnings,
         )
 
 
@@ -175,18 +175,18 @@ def _stages(device: Device, dtypes: tuple[str, ...], *, quick: bool) -> dict[str
     return stages
 
 
-def _tolerate(
-    probe: Callable[[], dict[str, Timing]], regret: str, warnings: list[str]
+def _measure_optional(
+    probe: Callable[[], dict[str, Timing]], missing: str, warnings: list[str]
 ) -> dict[str, Timing]:
     """Run a probe that needs a compiler or a profiler: if it fails, the other results are kept."""
     try:
         timings = probe()
     except Exception as error:  # noqa: BLE001 - compilers and profilers fail in their own ways
         reason = str(error).strip().splitlines()
-        warnings.append(f"{regret}: {reason[0] if reason else type(error).__name__}")
+        warnings.append(f"{missing}: {reason[0] if reason else type(error).__name__}")
         return {}
     if not timings:
-        warnings.append(f"{regret}: nothing was recorded")
+        warnings.append(f"{missing}: nothing was recorded")
     return timings
 
 

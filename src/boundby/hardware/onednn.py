@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def as_it_was() -> Iterator[None]:
+def setting_restored() -> Iterator[None]:
     """Restore the setting afterwards."""
     import torch
 

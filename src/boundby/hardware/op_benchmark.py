@@ -81,7 +81,10 @@ def time_operators(
             times.append(None)
             continue
         try:
-            with onednn.as_it_was(), torch.random.fork_rng([index] if kind == "cuda" else []):
+            with (
+                onednn.setting_restored(),
+                torch.random.fork_rng([index] if kind == "cuda" else []),
+            ):
                 work = _work(torch, exercise, device)
                 ns: float | None = stopwatch.time(work, seconds=_SECONDS, graphed=True).ns
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
@@ -102,7 +105,7 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
         torch,
         device,
         positive=exercise.name.removeprefix("aten::").rstrip("_") in _OF_POSITIVES,
-        most=indices.most(exercise.name, exercise.args),
+        value_limit=indices.value_limit(exercise.name, exercise.args),
     )
     args = [make.value(value) for value in exercise.args]
     indices.fill_bags(torch, exercise.name, args)
@@ -187,11 +190,11 @@ def _size(args: Sequence[Any]) -> int:
 
 
 class _Maker:
-    """Makes arguments; `most` is how many values integers may have."""
+    """Makes arguments; `value_limit`: integers are below it."""
 
-    def __init__(self, torch: Any, device: str, *, positive: bool, most: int) -> None:
+    def __init__(self, torch: Any, device: str, *, positive: bool, value_limit: int) -> None:
         self._torch, self._device = torch, device
-        self._positive, self._most = positive, most
+        self._positive, self._value_limit = positive, value_limit
 
     def value(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -218,8 +221,8 @@ class _Maker:
             made.normal_(0, _SCALE)
             if self._positive:
                 made.abs_()
-        elif self._most > 1 and made.dtype in (self._torch.int32, self._torch.int64):
-            made.random_(0, self._most)
+        elif self._value_limit > 1 and made.dtype in (self._torch.int32, self._torch.int64):
+            made.random_(0, self._value_limit)
         else:
             # Indices and masks: zero is always valid.
             made.zero_()

@@ -92,7 +92,7 @@ class Worker:
         for line in self._process.stdout:
             yield msgspec.json.decode(line, type=Message)
         if self._process.wait() != 0:
-            raise BoundbyError(self._last_words(), exit_code=CANNOT_MEASURE)
+            raise BoundbyError(self._error_reason(), exit_code=CANNOT_MEASURE)
 
     def close(self) -> None:
         self._process.kill()
@@ -102,13 +102,13 @@ class Worker:
                 stream.close()  # type: ignore[union-attr]
 
     def _send(self, message: Place | Task) -> None:
-        """If the process has died, its answer says why."""
+        """A process that has ended reports why when it is read."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(msgspec.json.encode(message) + b"\n")
             self._process.stdin.flush()
 
-    def _last_words(self) -> str:
+    def _error_reason(self) -> str:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else f"exit code {self._process.returncode}"
@@ -116,7 +116,7 @@ class Worker:
 
 
 def main() -> None:
-    # Output of the probes' libraries must not be taken for a message.
+    # Output of libraries must not be read as a message.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

@@ -36,13 +36,13 @@ def conduct(
     bench.host_speed.settle()
     at_speed = at_measured_speed(experiment, bench, probe, predicted)
     measured = judge(at_speed, observation)
-    misses = [name for name, found in measured.items() if found.held is False]
-    judged = [found for found in measured.values() if found.held is not None]
+    misses = [name for name, figure in measured.items() if figure.held is False]
+    judged = [figure for figure in measured.values() if figure.held is not None]
     why = observation.summary or "every figure is in its predicted range"
     held_at_speed = [
         name
-        for name, found in measured.items()
-        if found.held and not predicted[name].overlaps(found)
+        for name, figure in measured.items()
+        if figure.held and not predicted[name].overlaps(figure)
     ]
     disturbed = [*filter(None, (bench.host_speed.words(bench.machine), others.words()))]
     if misses or held_at_speed:

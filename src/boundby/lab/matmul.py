@@ -106,7 +106,7 @@ def _sweep(bench: Bench, dtype: str) -> tuple[list[int], list[Interval]]:
     times: list[Interval] = []
     side = smallest
     while side <= largest:
-        with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
+        with tf32(enabled=dtype == "tf32"), onednn.setting_restored():
             work = product(bench.device, dtype, (side, side, side))
             if work is not None:
                 sides.append(side)

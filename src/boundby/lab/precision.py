@@ -67,7 +67,7 @@ def measure(bench: Bench, _: Probe) -> Measured:
     measured = Measured()
     for dtype in dtypes(bench.machine):
         side = affordable_side(kind, largest, product_rate(bench.machine, dtype).value)
-        with tf32(enabled=dtype == "tf32"), onednn.as_it_was(), torch.inference_mode():
+        with tf32(enabled=dtype == "tf32"), onednn.setting_restored(), torch.inference_mode():
             work = product(bench.device, dtype, (side, side, side))
             if work is not None:
                 time = bench.time(work, seconds=0.3)

@@ -107,13 +107,13 @@ class Ranks:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self._stop()
                 raise BoundbyError(
-                    f"the two ranks failed: {self._last_words()}", exit_code=CANNOT_MEASURE
+                    f"the two ranks failed: {self._error_reason()}", exit_code=CANNOT_MEASURE
                 )
             time.sleep(0.02)
         answer = msgspec.json.decode(answer_file.read_bytes(), type=Answer)
         return [_interval(s) for s in answer.math], [_interval(s) for s in answer.comms]
 
-    def _last_words(self) -> str:
+    def _error_reason(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         errors = [line.strip() for line in lines if "Error" in line]
         return (errors or lines or [f"no answer within {_PATIENCE_S:.0f} s"])[-1]

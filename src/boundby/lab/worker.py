@@ -102,7 +102,7 @@ def _worker(request: Request) -> Iterator[Message]:
             for line in process.stdout:
                 yield msgspec.json.decode(line, type=Message)
             if process.wait() != 0:
-                raise BoundbyError(_last_words(log, process.returncode))
+                raise BoundbyError(_error_reason(log, process.returncode))
         finally:
             process.terminate()
             try:
@@ -112,7 +112,7 @@ def _worker(request: Request) -> Iterator[Message]:
                 process.wait()
 
 
-def _last_words(log: IO[bytes], code: int) -> str:
+def _error_reason(log: IO[bytes], code: int) -> str:
     log.seek(0)
     lines = log.read().decode(errors="replace").strip().splitlines()
     return f"its process failed: {lines[-1] if lines else f'exit code {code}'}"

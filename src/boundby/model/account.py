@@ -36,8 +36,10 @@ class Account(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What the step is bound by. Without `if_free`, it is the largest group alone.
+    """What the step is bound by.
 
+    `if_free`: how many times faster the step would be with each group at zero time; empty if that
+    was not simulated: `bound_by` is then the largest group.
     `or_bound_by` is what it is bound by at the other end of the interval of the step's time.
     """
 

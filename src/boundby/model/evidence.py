@@ -24,7 +24,7 @@ class ProgramSettings(Record, frozen=True, kw_only=True):
     set_at: list[str] = []  # where threads or deterministic algorithms are set
     compiled_at: list[str] = []  # where torch.compile is called
     doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
-    doubles_made_at: list[str] = []  # assignments of float64 tensors that read none
+    doubles_made_at: list[str] = []  # assignments that make float64 tensors without reading one
 
 
 class ModuleCall(Record, frozen=True, kw_only=True):
@@ -80,8 +80,9 @@ class UnusedGraph(Record, frozen=True, kw_only=True):
 class UnusedGradients(Record, frozen=True, kw_only=True):
     """A backward that computed gradients which nothing used.
 
-    `nodes` are the autograd nodes that lead to nothing else, `edges` those that lead to them and to
-    gradients in use: each counted in the order in which the step's forward made it, of `total`.
+    `nodes` are the autograd nodes that lead only to these gradients, `edges` those that lead to
+    them and to gradients in use. Both are positions in the order in which the step's forward
+    created its nodes, `total` in number.
     `unowned`: no optimizer has the parameters; otherwise they were cleared before its step.
     """
 

@@ -6,14 +6,14 @@ from boundby.model.record import Record
 
 
 class ThreadTime(Record, frozen=True, kw_only=True):
-    """A thread during the clean steps: its time on a core, and runnable without one."""
+    """A thread during the clean steps: its time on a CPU core, and its time waiting for one."""
 
     ran_ns: float
     delayed_ns: float
 
 
 class CompiledAgain(Record, frozen=True, kw_only=True):
-    """A function of the user's that was compiled several times, and the reason of the last time."""
+    """A function of the user's that was compiled several times; the reason for the last time."""
 
     where: str
     times: int
@@ -28,8 +28,8 @@ class HostCounters(Record, frozen=True, kw_only=True):
 
     `data_ns` is how long the script waited for a loader's batches, `loader_workers` the number of
     processes that make them (of the loader with most). `collected_at` are the files and lines at
-    which collections began, the longest first. `main` is the thread that takes the steps, `busiest`
-    the one of the others with the most runnable time, `ours_ns` the CPU time of all threads
+    which collections began, the longest first. `main` is the thread that runs the steps, `busiest`
+    the other thread with the most runnable time, `ours_ns` the CPU time of all threads
     together on the `cores` that the script may use, `others_ns` that of other processes on all
     cores, `workers_ns` the part of it in processes that the script has started, `steal_share` the
     part of the requested core time that other virtual machines took, `allocations` how often torch

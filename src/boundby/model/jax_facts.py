@@ -1,4 +1,4 @@
-"""What is known of a JAX script beside its profile: compiled functions, compilations, settings."""
+"""Facts about a JAX script besides its profile: compiled functions, compilations, settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ class JaxChange(Record, frozen=True, kw_only=True):
 
 
 class JaxCompilation(Record, frozen=True, kw_only=True):
-    """One compilation: of which function, after how many steps. Of one that was compiled before:
-    `is_new`, whether jax was given another function object of the same code, and what changed of
-    the arguments."""
+    """One compilation of a function, and after how many steps it happened.
+
+    If the function was compiled before: `is_new` tells whether jax was passed another function
+    object of the same code, `changes` which arguments differ.
+    """
 
     function: str
     step: int
@@ -29,9 +31,9 @@ class JaxCompilation(Record, frozen=True, kw_only=True):
 
 
 class JaxFunction(Record, frozen=True, kw_only=True):
-    """A function that the script compiles. `made` is how often it was handed to `jax.jit`,
+    """A function that the script compiles. `made` is how often it was passed to `jax.jit`,
     `variants` for how many kinds of arguments it was compiled. `library`: the package whose own
-    function, around the script's, was handed to it ("flax" for `nnx.jit`)."""
+    function, around the script's, was passed to it ("flax" for `nnx.jit`)."""
 
     name: str
     source: str | None = None  # "train.py:42"
@@ -42,7 +44,8 @@ class JaxFunction(Record, frozen=True, kw_only=True):
 
 
 class JaxHostArray(Record, frozen=True, kw_only=True):
-    """An argument of the step's function that numpy holds; `is_same`: the same in each call."""
+    """A numpy array among the arguments of the step's function; `is_same`: the same in each
+    call."""
 
     argument: str
     bytes: int

@@ -41,7 +41,8 @@ class Prediction(Interval, frozen=True, kw_only=True):
 
 
 class Measurement(Interval, frozen=True, kw_only=True):
-    """A measured figure. `held`: it is in the predicted range; None without a prediction."""
+    """A measured figure. `held`: its interval overlaps the predicted one; None without a
+    prediction."""
 
     what: str
     unit: str = ""

@@ -142,8 +142,8 @@ class LaunchRow(Record, frozen=True, kw_only=True):
 
 
 class LaunchQueue(Record, frozen=True, kw_only=True):
-    """How many launches waited on the device when another was made, and the host's time in
-    launches that waited for room."""
+    """Launches queued on the device when another one was made (`median`, `longest`), and the host's
+    time in launches that waited for room in the queue (`blocked_ns`)."""
 
     median: float
     longest: int
@@ -185,7 +185,8 @@ class CriticalPathRow(Record, frozen=True, kw_only=True):
 class SlackRow(Record, frozen=True, kw_only=True):
     """Device work of one operator at one line that is not on the critical path.
 
-    `slack_ns`: any one of its calls could take so much longer, and more, without a longer step.
+    `slack_ns`: a lower bound of the time by which any one of its calls could become longer without
+    lengthening the step.
     """
 
     what: str

@@ -83,16 +83,16 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
     that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
     size a copy, a memset or a collective reports, else -1. A row belongs to the step that launched
-    it: on a side stream it may reach over the step's ends.
+    it: on a side stream it may extend beyond the step's ends.
 
     `grid` is a number for the grid and block of a kernel's launch, the same in every trace; 0 is
     none.
 
-    A kernel of a graph has no operator around it. `call` is the operator call that it was recorded
-    to do at capture, or the same kernel was seen to do outside of the graph; rows of one such call
-    have the same number in `share`; `source` is the line it came from; -1 is none. Kernels of a
-    program that was compiled as a whole have no operator either: `inside`, `module` and `phase` are
-    then as those of `HostEvents`.
+    A kernel of a graph has no operator around it. `call` is then the operator call that launched it
+    while the graph was captured, or that launches the same kernel outside of the graph; rows of one
+    such call have the same number in `share`; `source` is the line of that call; -1 is none.
+    Kernels of a program that was compiled as a whole have no operator either: `inside`, `module`
+    and `phase` are then like those of `HostEvents`.
     """
 
     start_ns: Ints
@@ -158,8 +158,8 @@ class PhaseMarks(Record, frozen=True, kw_only=True):
 
 
 class ProfilerCallCost(Record, frozen=True, kw_only=True):
-    """The profiler's cost for a Python call, for a call of a C function, and for the time in
-    Python's own code."""
+    """What the profiler adds: to a call of a Python function, to a call of a C function, and to the
+    time in which Python's own code runs, as a share of it (`of_python`)."""
 
     function_ns: float = 0.0
     builtin_ns: float = 0.0

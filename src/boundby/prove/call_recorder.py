@@ -1,4 +1,4 @@
-"""The arguments of the outermost calls of a step: what a change is compared on."""
+"""Records the arguments of a step's outermost calls, on which a change is compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordedCall:
     autocast_to: tuple[str, Any] | None = None  # the script's own, by device and dtype
 
     def autocast(self, torch: Any) -> contextlib.AbstractContextManager[Any]:
-        """The script's autocast as it was around the call."""
+        """The autocast that the script had set around the call."""
         if self.autocast_to is None:
             return contextlib.nullcontext()
         device, dtype = self.autocast_to
@@ -48,12 +48,12 @@ class CallRecorder(StepHook):
         if not isinstance(called, torch.nn.Module):
             self.skipped.append("calls of functions that are no modules")
             return
-        known = self.calls.get(id(called))
-        if known is None and len(self.calls) >= _MAX_MODULES:
+        recorded = self.calls.get(id(called))
+        if recorded is None and len(self.calls) >= _MAX_MODULES:
             return
         with_gradients = torch.is_grad_enabled()
-        # A call that trains says more than an evaluation of the same module.
-        if known is not None and known.with_gradients and not with_gradients:
+        # A call in training is preferred to an evaluation of the same module.
+        if recorded is not None and recorded.with_gradients and not with_gradients:
             return
         try:
             self.calls[id(called)] = RecordedCall(

@@ -1,4 +1,4 @@
-"""A recorded call that is made again: its results, sampled; the module is left as it was."""
+"""Makes a recorded call again and samples its results; the module is restored afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CallRerun:
         torch, call = self._torch, self.call
         module = call.module if module is None else module
         with_gradients = call.with_gradients and gradients
-        buffers = [(one, one.detach().clone()) for one in module.buffers()]
+        buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
         restore = random_state(torch)
         args, kwargs = detached_copy(torch, call.args), detached_copy(torch, call.kwargs)
         if dtype is not None:
@@ -69,7 +69,9 @@ class CallRerun:
                 notify_hooks("call_ends", module, result)
             draws = any(not torch.equal(x, y) for x, y in zip(before, _states(torch), strict=True))
             outputs = dict(self._outputs(module, result))
-            found = self._gradients(module, result, args, kwargs) if with_gradients else {}
+            gradient_samples = (
+                self._gradients(module, result, args, kwargs) if with_gradients else {}
+            )
             if not with_gradients:
                 notify_hooks("backward_begins", None)
         finally:
@@ -79,7 +81,7 @@ class CallRerun:
             with torch.no_grad():
                 for buffer, value in buffers:
                     buffer.copy_(value)
-        return Sampled(outputs=outputs, gradients=found), draws
+        return Sampled(outputs=outputs, gradients=gradient_samples), draws
 
     def _outputs(self, module: Any, result: Any) -> Iterator[tuple[str, Vector]]:
         torch = self._torch
@@ -97,11 +99,11 @@ class CallRerun:
         """Gradients of the loss among the outputs, or else of a fixed projection of all outputs."""
         torch = self._torch
         tensors = [
-            (name, one)
-            for name, one in named_tensors(torch, result)
-            if is_plain(torch, one) and one.requires_grad
+            (name, output)
+            for name, output in named_tensors(torch, result)
+            if is_plain(torch, output) and output.requires_grad
         ]
-        scalars = [one for name, one in tensors if one.numel() == 1 and "loss" in name]
+        scalars = [tensor for name, tensor in tensors if tensor.numel() == 1 and "loss" in name]
         roots = scalars[:1] or [_projected(torch, one) for _, one in tensors]
         if not roots:
             notify_hooks("backward_begins", None)
@@ -109,15 +111,15 @@ class CallRerun:
         total = sum(root.sum().float() if root.dtype.itemsize < 4 else root.sum() for root in roots)
         notify_hooks("backward_begins", total)
         total.backward()
-        found = {}
+        samples = {}
         for name, parameter in module.named_parameters():
             gradient = parameter.grad
             if gradient is not None and is_plain(torch, gradient):
-                found[name] = sample(torch, gradient)
+                samples[name] = sample(torch, gradient)
         for name, tensor in named_tensors(torch, (args, kwargs), "input"):
             if tensor.grad is not None and is_plain(torch, tensor.grad):
-                found[name] = sample(torch, tensor.grad)
-        return found
+                samples[name] = sample(torch, tensor.grad)
+        return samples
 
     def reference(self) -> Sampled | None:
         """The results of a copy in float32 (on a CPU in float64); None if it cannot be made."""
@@ -137,8 +139,8 @@ class CallRerun:
             except Exception:  # noqa: BLE001 - the user's code may fail in another dtype
                 free_memory(torch)
                 return None
-        same = sampled.outputs.keys() and not draws
-        return sampled if same else None
+        has_same_outputs = sampled.outputs.keys() and not draws
+        return sampled if has_same_outputs else None
 
     def _fits_in_memory(self, first: Any) -> bool:
         torch = self._torch
@@ -152,7 +154,7 @@ class CallRerun:
         """The results with weights perturbed by one rounding error."""
         torch = self._torch
         parameters = [p for p in self.call.module.parameters() if p.is_floating_point()]
-        kept = [p.detach().clone() for p in parameters]
+        originals = [p.detach().clone() for p in parameters]
         generators: dict[Any, Any] = {}
         try:
             with torch.no_grad():
@@ -167,7 +169,7 @@ class CallRerun:
             return self.sampled()[0]
         finally:
             with torch.no_grad():
-                for parameter, value in zip(parameters, kept, strict=True):
+                for parameter, value in zip(parameters, originals, strict=True):
                     parameter.copy_(value)
 
 
@@ -207,8 +209,8 @@ def _projected(torch: Any, tensor: Any) -> Any:
 
 def notify_hooks(event: str, *args: Any) -> None:
     """Call the hooks of fixes that change the program, as for the script's own calls."""
-    for one in tuple(active_hooks):
-        getattr(one, event)(*args)
+    for hook in tuple(active_hooks):
+        getattr(hook, event)(*args)
 
 
 def _states(torch: Any) -> list[Any]:

@@ -33,10 +33,10 @@ class Choice:
 
     def check(self) -> None:
         """Raise a `BoundbyError` for an unknown name."""
-        known = {fault.id for fault in FAULTS}
-        known |= {one.name for fault in FAULTS for one in fault.fixes}
+        names = {fault.id for fault in FAULTS}
+        names |= {fix.name for fault in FAULTS for fix in fault.fixes}
         for name in (*self.only, *self.skip, *self.also):
-            if name not in known:
+            if name not in names:
                 raise BoundbyError(
                     f"no fault and no fix is called {name}: boundby explain lists them"
                 )
@@ -56,22 +56,24 @@ class Choice:
 def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     """The candidates, those with a finding first."""
     choice.check()
-    found = {finding.fault for finding in diagnosis.findings}
+    found_faults = {finding.fault for finding in diagnosis.findings}
     faults_by_fix: dict[Fix, list[Fault]] = {}
     for fault, fix in _pairs(diagnosis):
         if diagnosis.machine.kind not in fix.devices:
             continue
         if diagnosis.framework not in (None, fix.framework):
             continue
-        is_suggested = fault.id in found or _is_always_tried(fix, diagnosis)
+        is_suggested = fault.id in found_faults or _is_always_tried(fix, diagnosis)
         if not choice.allows(fault.id, fix, found=is_suggested):
             continue
         its_faults = faults_by_fix.setdefault(fix, [])
         # A fix requested by name is listed with at most one fault that was not found.
-        if fault.id in found or not its_faults or choice.everything:
+        if fault.id in found_faults or not its_faults or choice.everything:
             its_faults.append(fault)
     every = [
-        _candidate(fix, sorted(its_faults, key=lambda one: one.id not in found), diagnosis, choice)
+        _candidate(
+            fix, sorted(its_faults, key=lambda one: one.id not in found_faults), diagnosis, choice
+        )
         for fix, its_faults in faults_by_fix.items()
     ]
     return sorted(every, key=lambda one: one.without_finding)
@@ -94,15 +96,19 @@ def candidates_without_diagnosis(diagnosis: Diagnosis, choice: Choice) -> list[C
     first = {fault.fixes[0].name for fault in FAULTS if fault.fixes and not choice.only}
     live = {fix.name for fault in FAULTS for fix in fault.fixes if fix.scope == "step"}
     wanted = replace(choice, also=[*choice.also, *sorted(first & live - {*choice.skip})])
-    requested = {one.key for one in candidates_of(diagnosis, choice) if one.requested}
+    requested = {
+        candidate.key for candidate in candidates_of(diagnosis, choice) if candidate.requested
+    }
     usual = {fix.name for fault in FAULTS for fix in fault.fixes if fix.always_tried}
-    found = [
+    chosen = [
         structs.replace(
-            one, requested=one.key in requested, without_finding=one.key not in requested
+            candidate,
+            requested=candidate.key in requested,
+            without_finding=candidate.key not in requested,
         )
-        for one in candidates_of(diagnosis, wanted)
+        for candidate in candidates_of(diagnosis, wanted)
     ]
-    return sorted(found, key=lambda one: (one.without_finding, one.fix not in usual))
+    return sorted(chosen, key=lambda one: (one.without_finding, one.fix not in usual))
 
 
 def dominant_start_fixes(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -111,36 +117,40 @@ def dominant_start_fixes(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     The others are then measured with them applied: a step that waits for data hides other problems.
     """
-    live = [one.predicted for one in candidates if one.scope == "step"]
-    best = max((one.expected for one in live if one is not None), default=1.0)
+    live = [candidate.predicted for candidate in candidates if candidate.scope == "step"]
+    best = max((predicted.expected for predicted in live if predicted is not None), default=1.0)
     return [
-        one
-        for one in candidates
-        if one.scope == "start"
-        and one.predicted is not None
-        and one.predicted.expected > max(best, _DOMINANT_GAIN)
+        candidate
+        for candidate in candidates
+        if candidate.scope == "start"
+        and candidate.predicted is not None
+        and candidate.predicted.expected > max(best, _DOMINANT_GAIN)
     ]
 
 
-def is_reserved_for(one: Candidate) -> bool:
+def is_reserved_for(candidate: Candidate) -> bool:
     """Whether time is reserved for its processes while other fixes are undecided."""
-    return one.requested or (one.predicted is not None and one.predicted.expected > _RESERVED_GAIN)
+    return candidate.requested or (
+        candidate.predicted is not None and candidate.predicted.expected > _RESERVED_GAIN
+    )
 
 
 def fixes_for_other_devices(diagnosis: Diagnosis, choice: Choice) -> list[str]:
     """Names of requested fixes that have no effect on this device."""
-    every = {one for fault in FAULTS for one in fault.fixes}
+    every = {fix for fault in FAULTS for fix in fault.fixes}
     named = {*choice.only, *choice.also}
     return sorted(
-        one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
+        fix.name for fix in every if fix.name in named and diagnosis.machine.kind not in fix.devices
     )
 
 
 def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Fault, Fix]]:
     """The first fix of each fault, then the second ones; found faults before others."""
-    known = {fault.id: fault for fault in FAULTS}
-    found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
-    ordered = [*found, *(fault for fault in FAULTS if fault not in found)]
+    by_id = {fault.id: fault for fault in FAULTS}
+    found_faults = [
+        by_id[finding.fault] for finding in diagnosis.findings if finding.fault in by_id
+    ]
+    ordered = [*found_faults, *(fault for fault in FAULTS if fault not in found_faults)]
     most = max((len(fault.fixes) for fault in ordered), default=0)
     for at in range(most):
         for fault in ordered:
@@ -152,7 +162,7 @@ def _candidate(
     fix: Fix, its_faults: list[Fault], diagnosis: Diagnosis, choice: Choice
 ) -> Candidate:
     faults = tuple(fault.id for fault in its_faults)
-    found = {finding.fault for finding in diagnosis.findings}
+    found_faults = {finding.fault for finding in diagnosis.findings}
     is_requested = any(choice.requests(fault, fix) for fault in faults)
     covers = fix.covers
     if not any(finding.fault in covers for finding in diagnosis.findings):
@@ -174,7 +184,7 @@ def _candidate(
         user_defined=not _is_built_in(fix),
         needs_cores=fix.needs_cores,
         without_finding=not (
-            is_requested or choice.everything or found.intersection((*covers, *faults))
+            is_requested or choice.everything or found_faults.intersection((*covers, *faults))
         ),
     )
 
@@ -188,18 +198,18 @@ def _is_built_in(fix: Fix) -> bool:
 def predicted_speedup(diagnosis: Diagnosis, covers: Collection[str]) -> Estimate | None:
     """The simulated speed-up with these faults fixed together; None if none was found."""
     wall = diagnosis.step.wall_ns
-    found = [finding for finding in diagnosis.findings if finding.fault in covers]
-    if len(found) == 1:
-        saving = found[0].saving_ns
-        left = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
+    findings = [finding for finding in diagnosis.findings if finding.fault in covers]
+    if len(findings) == 1:
+        saving = findings[0].saving_ns
+        walls = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
     else:
-        detection = {fault for one in diagnosis.what_if for fault in one.faults}
-        wanted = {finding.fault for finding in found} & detection
-        together = [one.wall_ns for one in diagnosis.what_if if set(one.faults) == wanted]
+        detection = {fault for row in diagnosis.what_if for fault in row.faults}
+        wanted = {finding.fault for finding in findings} & detection
+        together = [row.wall_ns for row in diagnosis.what_if if set(row.faults) == wanted]
         if not wanted or not together:
             return None
         # The smallest findings are in no combination: at best each saves what it would alone.
-        more = sum(one.saving_ns.high for one in found if one.fault not in detection)
-        left = [together[0].high, together[0].expected, together[0].low - more]
-    low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
+        more = sum(finding.saving_ns.high for finding in findings if finding.fault not in detection)
+        walls = [together[0].high, together[0].expected, together[0].low - more]
+    low, expected, high = (wall / max(ns, 0.01 * wall) for ns in walls)
     return Estimate(low=low, expected=expected, high=high)

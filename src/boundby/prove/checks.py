@@ -65,9 +65,9 @@ class Checks:
             try:
                 for call in calls:
                     compared += self._compare_call(call, set_variant, precision, skipped)
-                    if any(not one.ok for one in compared):
+                    if any(not comparison.ok for comparison in compared):
                         break
-                if all(one.ok for one in compared):
+                if all(comparison.ok for comparison in compared):
                     compared += self._compare_updates(set_variant, skipped)
             except torch.OutOfMemoryError:
                 skipped.append("tensors that do not fit into memory twice")
@@ -109,7 +109,11 @@ class Checks:
                 compared += self._compare_drawn(run, base, set_variant, precision, words)
                 continue
             compared += self._compare_exactly(run, base, set_variant, precision, words)
-            if training and all(one.ok for one in compared) and self._has_dropout(run, set_variant):
+            if (
+                training
+                and all(comparison.ok for comparison in compared)
+                and self._has_dropout(run, set_variant)
+            ):
                 compared += self._compare_draws(run, set_variant)
         return compared
 
@@ -121,19 +125,21 @@ class Checks:
         precision: str | None,
         mode: str,
     ) -> list[QuantityComparison]:
-        own = run.precision
+        script_dtype = run.precision
         with self._off(self._torch, run.call.module):
             reference = run.reference()
             set_variant(True)
             fixed, _ = run.sampled()
             set_variant(False)
-            unit = max(UNITS.get(precision or own, UNITS["bfloat16"]), UNITS["float32"])
-            if precision is None and own in UNITS:
-                unit = max(unit, UNITS[own] if own != "float64" else UNITS["float64"])
+            unit = max(UNITS.get(precision or script_dtype, UNITS["bfloat16"]), UNITS["float32"])
+            if precision is None and script_dtype in UNITS:
+                unit = max(
+                    unit, UNITS[script_dtype] if script_dtype != "float64" else UNITS["float64"]
+                )
             truth = reference or base
-            found = list(numerics.compare(base, fixed, truth, unit=unit, mode=mode))
-            if all(one.ok for one in found):
-                return found
+            comparisons = list(numerics.compare(base, fixed, truth, unit=unit, mode=mode))
+            if all(comparison.ok for comparison in comparisons):
+                return comparisons
             # Does the program itself amplify rounding errors, as routing between experts does?
             perturbed = run.perturbed(unit)
         return list(numerics.compare(base, fixed, truth, unit=unit, perturbed=perturbed, mode=mode))
@@ -152,10 +158,14 @@ class Checks:
             fixed, _ = run.sampled()
             set_variant(False)
         unit = max(UNITS.get(precision or run.precision, 0.0), UNITS["float32"])
-        found = list(numerics.compare(base, fixed, base, unit=unit, mode=mode))
-        are_equal = all(one.ok for one in found if one.what.removesuffix(mode) in base.outputs)
+        comparisons = list(numerics.compare(base, fixed, base, unit=unit, mode=mode))
+        are_equal = all(
+            comparison.ok
+            for comparison in comparisons
+            if comparison.what.removesuffix(mode) in base.outputs
+        )
         if are_equal:
-            return found
+            return comparisons
         # Their gradients were not compared one by one either.
         return self._compare_draws(run, set_variant, gradients=True)
 
@@ -173,13 +183,15 @@ class Checks:
             for at in range(_SEEDS):
                 drawn.append(run.sampled(seed=SEED + at, gradients=gradients)[0])
         set_variant(False)
-        found = numerics.compare_draws(
-            [one.outputs for one in base], [one.outputs for one in fixed]
+        comparisons = numerics.compare_draws(
+            [run_values.outputs for run_values in base],
+            [run_values.outputs for run_values in fixed],
         )
         scale = numerics.compare_drawn_gradients(
-            [one.gradients for one in base], [one.gradients for one in fixed]
+            [run_values.gradients for run_values in base],
+            [run_values.gradients for run_values in fixed],
         )
-        return [*found, *scale]
+        return [*comparisons, *scale]
 
     def _compare_updates(
         self, set_variant: SetVariant, skipped: list[str]

@@ -1,4 +1,4 @@
-"""How many cores are idle while the program runs: what worker processes could use."""
+"""How many cores are idle while the program runs, and available to worker processes."""
 
 from __future__ import annotations
 

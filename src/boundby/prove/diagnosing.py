@@ -1,7 +1,7 @@
 """The diagnosis of a script, in a separate process.
 
-A process that has run the profiler stays slower, which would distort later measurements in it: on
-an H200, steps of 56 ms took 78 ms.
+A process stays slower after it has run the profiler, which would distort later measurements in it:
+on an H200, steps of 56 ms took 78 ms.
 """
 
 from __future__ import annotations
@@ -53,9 +53,14 @@ def diagnose_script(
 
 
 def first_line(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
-    """What was found, and what is to be tried."""
-    names = ", ".join(one.fix for one in candidates if not one.without_finding) or "nothing"
-    without_finding = ", ".join(one.fix for one in candidates if one.without_finding)
+    """The line on the finished diagnosis: what it found, and which fixes will be tried."""
+    names = (
+        ", ".join(candidate.fix for candidate in candidates if not candidate.without_finding)
+        or "nothing"
+    )
+    without_finding = ", ".join(
+        candidate.fix for candidate in candidates if candidate.without_finding
+    )
     return (
         f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
@@ -68,7 +73,7 @@ def start_s_of(diagnosis: Diagnosis) -> float | None:
     """How long the script took until its first step, if that was recorded."""
     if diagnosis.run is None:
         return None
-    before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
+    before = [part.ns for part in diagnosis.run.parts if part.name in ("import", "setup")]
     return sum(before) / 1e9
 
 

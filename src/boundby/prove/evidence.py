@@ -40,14 +40,14 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     @property
     def decision(self) -> Decision:
-        found = self.speedup
-        if found is None:
+        speedup = self.speedup
+        if speedup is None:
             ratios = self.log_ratios
             slower = len(ratios) == MIN_ROUNDS - 1 and max(ratios) < math.log(_CLEARLY_SLOWER)
             return "no gain" if slower else "open"
-        if found.low > WORTHWHILE:
+        if speedup.low > WORTHWHILE:
             return "faster"
-        return "no gain" if found.high < NO_EFFECT else "open"
+        return "no gain" if speedup.high < NO_EFFECT else "open"
 
     @property
     def middle(self) -> float:
@@ -56,7 +56,7 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     @property
     def saved_ns(self) -> float:
-        """What a step takes less, as far as it is known."""
+        """The time saved per step, as far as it is known."""
         if not self.log_ratios:
             return 0.0
         return statistics.median(self.before_ns) - statistics.median(self.after_ns)
@@ -68,7 +68,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     why: str
     log: str | None = None
-    wants_time: bool = False  # with more of it, it would be measured
+    wants_time: bool = False  # a larger budget would allow measuring it
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -103,18 +103,22 @@ class Evidence(msgspec.Struct, kw_only=True):
     failed_itself: bool = False  # boundby did, not the script
 
     def progress(self) -> str:
-        """What is running, with what is known of it so far."""
-        found = [one for one in self.comparisons if one.variant == self.running and one.log_ratios]
-        if not found:
+        """What is running, and its result so far."""
+        measured = [
+            comparison
+            for comparison in self.comparisons
+            if comparison.variant == self.running and comparison.log_ratios
+        ]
+        if not measured:
             return self.now
-        rounds = len(found[-1].log_ratios)
-        so_far = f"{found[-1].middle:.2f}x after {rounds} round{'s' * (rounds > 1)}"
+        rounds = len(measured[-1].log_ratios)
+        so_far = f"{measured[-1].middle:.2f}x after {rounds} round{'s' * (rounds > 1)}"
         return f"{self.now}: {so_far}"
 
     def comparison_of(self, variant: Variant, against: Variant) -> Comparison:
-        for one in self.comparisons:
-            if one.variant == variant and one.against == against:
-                return one
+        for comparison in self.comparisons:
+            if comparison.variant == variant and comparison.against == against:
+                return comparison
         made = Comparison(variant=variant, against=against)
         self.comparisons.append(made)
         return made
@@ -123,7 +127,10 @@ class Evidence(msgspec.Struct, kw_only=True):
 def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
     """Comparisons of this fix with what it was added to."""
     return [
-        one
-        for one in evidence.comparisons
-        if one.log_ratios and one.variant and one.variant[-1] == key and key not in one.against
+        comparison
+        for comparison in evidence.comparisons
+        if comparison.log_ratios
+        and comparison.variant
+        and comparison.variant[-1] == key
+        and key not in comparison.against
     ]

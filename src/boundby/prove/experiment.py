@@ -149,41 +149,43 @@ class _ProofRun:
         request = self._request
         cores_before = core_use()
         self._report("diagnosing", 0.0)
-        found = request.diagnosis or diagnose_script(
+        diagnosis = request.diagnosis or diagnose_script(
             self._setting,
             machine_file=request.machine_file,
             cwd=self._place(),
             limit_s=_MAX_DIAGNOSIS_SHARE * request.budget_s,
         )
         seconds = self._diagnosis_s = time.monotonic() - self._began
-        if found is None:
+        if diagnosis is None:
             self.diagnosis = undiagnosed()
             self._candidates = candidates_without_diagnosis(self.diagnosis, request.choice)
-            names = ", ".join(one.fix for one in self._candidates)
+            names = ", ".join(candidate.fix for candidate in self._candidates)
             self._on_result(f"{_LATE.format(seconds)}; to be tried: {names}")
         else:
-            self.diagnosis = found
-            self._candidates = candidates_of(found, request.choice)
-            self._on_result(first_line(found, self._candidates, seconds))
-        self._is_diagnosed = found is not None
+            self.diagnosis = diagnosis
+            self._candidates = candidates_of(diagnosis, request.choice)
+            self._on_result(first_line(diagnosis, self._candidates, seconds))
+        self._is_diagnosed = diagnosis is not None
         if not self._candidates:
             return
-        seen = core_use().free_cores(since=cores_before)
-        idle_cores = seen if request.diagnosis is None else None
+        free_cores = core_use().free_cores(since=cores_before)
+        idle_cores = free_cores if request.diagnosis is None else None
         with self._fresh_processes() as fresh:
             self._try_start_fixes(fresh, dominant_start_fixes(self._candidates), idle_cores)
         self._measure_live()
         with self._fresh_processes() as fresh:
-            untried = [one for one in self._candidates if one.key not in self._starts]
+            untried = [
+                candidate for candidate in self._candidates if candidate.key not in self._starts
+            ]
             self._try_start_fixes(fresh, untried, self._evidence.free_cores)
             self._check_patch(fresh)
 
     @contextlib.contextmanager
     def _fresh_processes(self) -> Iterator[FreshProcesses]:
-        """Processes with their expected durations, once one has been seen to start."""
+        """New processes of the script, with their expected duration."""
         fresh = FreshProcesses(
             setting=self._setting,
-            candidates=[one for one in self._candidates if one.scope == "step"],
+            candidates=[candidate for candidate in self._candidates if candidate.scope == "step"],
             place=self._place,
             ends_at=self._ends_at,
             report=lambda name: self._report(f"fresh process: {name}", self._share()),
@@ -198,13 +200,15 @@ class _ProofRun:
             self._written_files += fresh.written_files
 
     def _measure_live(self) -> None:
-        live = [one for one in self._candidates if one.scope == "step"]
+        live = [candidate for candidate in self._candidates if candidate.scope == "step"]
         if not live:
             return
         starts = [
-            one
-            for one in self._candidates
-            if one.scope == "start" and one.key not in self._starts and is_reserved_for(one)
+            candidate
+            for candidate in self._candidates
+            if candidate.scope == "start"
+            and candidate.key not in self._starts
+            and is_reserved_for(candidate)
         ]
         self._live_starts = list(self._chosen_starts)
         run = LiveRun(
@@ -216,7 +220,8 @@ class _ProofRun:
             environment=self._setup_of("", (), self._chosen_starts).environment,
             start_fixes=len(starts),
             start_gain=max(
-                (one.predicted.expected for one in starts if one.predicted), default=1.0
+                (candidate.predicted.expected for candidate in starts if candidate.predicted),
+                default=1.0,
             ),
             max_reserved_s=_MAX_RESERVED_SHARE * self._request.budget_s,
             place=self._place,
@@ -229,13 +234,13 @@ class _ProofRun:
             self._written_files += run.written_files
             self._live_notes += run.notes
         self._evidence = run.evidence
-        is_measured = any(one.log_ratios for one in self._evidence.comparisons)
+        is_measured = any(comparison.log_ratios for comparison in self._evidence.comparisons)
         if run.problem is not None and is_measured:
             # Results so far stay valid.
             steps = self._evidence.steps
             self._live_notes.append(
                 f"the script itself failed, after {steps} steps in all: {run.problem} "
-                f"(log: {run.log}); what was measured until then is shown"
+                f"(log: {run.log}); the results until then are shown"
             )
         elif run.problem is not None:
             why = f"{run.problem} (log: {run.log})"
@@ -248,8 +253,10 @@ class _ProofRun:
     def _receive(self, evidence: Evidence) -> None:
         self._evidence = evidence
         # Without a diagnosis, fixes of both frameworks were to be tried.
-        own = evidence.framework
-        self._candidates = [one for one in self._candidates if own in (None, one.framework)]
+        framework = evidence.framework
+        self._candidates = [
+            candidate for candidate in self._candidates if framework in (None, candidate.framework)
+        ]
         left_s = max(0.0, self._ends_at - time.monotonic())
         self._report(f"{evidence.progress()}, {left_s:.0f} s left", self._share())
         for fix, words in settled_lines(evidence, self._candidates, self._live_starts).items():
@@ -265,25 +272,27 @@ class _ProofRun:
     ) -> None:
         """Measure each fix that needs a new process, added to the fixes chosen so far."""
         variant = self._evidence.chosen
-        for one in fixes:
+        for candidate in fixes:
             # Time for the final check comes first.
-            if one.scope != "start" or not fresh.has_time_for(2 + _FINAL_PROCESSES):
+            if candidate.scope != "start" or not fresh.has_time_for(2 + _FINAL_PROCESSES):
                 continue
-            if one.needs_cores and idle_cores is not None and idle_cores < 1:
+            if candidate.needs_cores and idle_cores is not None and idle_cores < 1:
                 why = f"{idle_cores:.1f} cores were idle while the program ran: a worker needs one"
-                self._evidence.rulings[one.key,] = Ruling(outcome=Outcome.SKIPPED, why=why)
+                self._evidence.rulings[candidate.key,] = Ruling(outcome=Outcome.SKIPPED, why=why)
                 continue
-            known = {other.key: other for other in self._candidates}
-            if not one.is_compatible_with([known[key] for key in (*variant, *self._chosen_starts)]):
+            by_key = {other.key: other for other in self._candidates}
+            if not candidate.is_compatible_with(
+                [by_key[key] for key in (*variant, *self._chosen_starts)]
+            ):
                 continue
             before = self._setup_of("without", variant, self._chosen_starts)
-            after = self._setup_of(one.fix, variant, [*self._chosen_starts, one.key])
-            turns = self._starts[one.key] = fresh.alternate(
+            after = self._setup_of(candidate.fix, variant, [*self._chosen_starts, candidate.key])
+            runs = self._starts[candidate.key] = fresh.alternate(
                 before, after, pairs=2, reserved_processes=_FINAL_PROCESSES
             )
-            found = turns.speedup
-            if found is not None and found.low > 1 and turns.problem is None:
-                self._chosen_starts.append(one.key)
+            speedup = runs.speedup
+            if speedup is not None and speedup.low > 1 and runs.problem is None:
+                self._chosen_starts.append(candidate.key)
 
     def _setup_of(
         self,
@@ -293,9 +302,9 @@ class _ProofRun:
         sources: dict[str, str] | None = None,
     ) -> ProcessSetup:
         environment: dict[str, str] = {}
-        for one in self._candidates:
-            if one.key in starts:
-                environment.update(one.environment)
+        for candidate in self._candidates:
+            if candidate.key in starts:
+                environment.update(candidate.environment)
         return ProcessSetup(
             name=name,
             variant=variant,
@@ -311,9 +320,9 @@ class _ProofRun:
             return
         self._patch = self._write_patch()
         written = set(self._patch.written) if self._patch is not None else set()
-        known = {one.key: one for one in self._candidates}
-        variant = tuple(key for key in self._evidence.chosen if known[key].fix not in written)
-        starts = [key for key in self._chosen_starts if known[key].fix not in written]
+        by_key = {candidate.key: candidate for candidate in self._candidates}
+        variant = tuple(key for key in self._evidence.chosen if by_key[key].fix not in written)
+        starts = [key for key in self._chosen_starts if by_key[key].fix not in written]
         sources = {}
         for at, (path, text) in enumerate((self._patch.sources if self._patch else {}).items()):
             copy = self._temporary / f"patched-{at}-{path.name}"
@@ -346,7 +355,7 @@ class _ProofRun:
             chosen_starts=self._chosen_starts,
             live_starts=self._live_starts,
             final=self._final,
-            manual={one.fix: one.why for one in self._patch.manual} if self._patch else {},
+            manual={step.fix: step.why for step in self._patch.manual} if self._patch else {},
             not_tried=INTERRUPTED if self.interrupted else BUDGET_ENDED,
         )
         proofs = proofs_of(self._evidence, self._candidates, processes)
@@ -365,7 +374,7 @@ class _ProofRun:
         return ProofResult(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
 
     def _was_started(self) -> bool:
-        """Whether something is known of the fixes: from a step, a process, or without either."""
+        """Whether there is any result: from a step, a process, or a decision without either."""
         return bool(self._evidence.steps or self._starts or self._evidence.rulings)
 
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
@@ -374,7 +383,7 @@ class _ProofRun:
             late = _LATE.format(_MAX_DIAGNOSIS_SHARE * request.budget_s)
             notes.append(Note(code="not-diagnosed", text=late))
         if self.interrupted:
-            text = "interrupted: what was measured until then is shown"
+            text = "interrupted: the results until then are shown"
             notes.append(Note(code="interrupted", text=text))
         elif self._candidates and not self._was_started():
             text = (
@@ -384,7 +393,7 @@ class _ProofRun:
             notes.append(Note(code="no-fix-tried", text=text))
         untried = untried_names(self._evidence, self._candidates)
         if untried and self._evidence.steps:
-            text = f"without a finding, and not tried in the time: {', '.join(untried)}"
+            text = f"not tried within the budget, without a finding: {', '.join(untried)}"
             notes.append(Note(code="fixes-not-tried", text=text))
         kind = diagnosis.machine.kind
         notes += [

@@ -34,23 +34,23 @@ def note_written_files(notes: Path) -> None:
     An audit hook cannot be removed: this is for a process that runs one script.
     """
     handle = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    seen: set[str] = set()
+    noted: set[str] = set()
 
     def note(path: object) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - no objects in a hook
-        if name not in seen:
-            seen.add(name)
+        if name not in noted:
+            noted.add(name)
             os.write(handle, os.fsencode(name) + b"\0")
 
-    def hear(event: str, args: tuple[Any, ...]) -> None:
+    def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[2], int) and args[2] & _WRITING:
             note(args[0])
         elif event in ("os.rename", "sqlite3.connect"):
             note(args[1] if event == "os.rename" else args[0])
 
-    def arrived(torch: ModuleType) -> None:
+    def record_saves(torch: ModuleType) -> None:
         def around(original: Any) -> Any:
             @functools.wraps(original)
             def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,23 +61,28 @@ def note_written_files(notes: Path) -> None:
 
         PatchSet().swap(torch, "save", around)
 
-    when_imported("torch", arrived)
-    sys.addaudithook(hear)
+    when_imported("torch", record_saves)
+    sys.addaudithook(audit)
 
 
 def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]) -> list[str]:
     """Files that still exist, relative to a folder; without caches and without `ours`."""
     temporary = Path(tempfile.gettempdir()).resolve()
-    found = []
+    remaining = []
     for name in dict.fromkeys(written):
         path = Path(name)
         inside = folder in path.parents
         hidden = _CACHES & set(path.parts) or name.startswith(_SYSTEM)
         passing = temporary in path.parents and not inside
-        if hidden or passing or not path.is_file() or any(one in path.parents for one in ours):
+        if (
+            hidden
+            or passing
+            or not path.is_file()
+            or any(folder in path.parents for folder in ours)
+        ):
             continue
-        found.append(str(path.relative_to(folder)) if inside else name)
-    return sorted(found)
+        remaining.append(str(path.relative_to(folder)) if inside else name)
+    return sorted(remaining)
 
 
 def note_of(written: Sequence[str]) -> list[Note]:

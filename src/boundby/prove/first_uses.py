@@ -56,10 +56,10 @@ class FirstUses:
         """
         shapes = tuple(self._current)
         self._current.clear()
-        seen = self._seen.setdefault(variant, set())
-        if shapes in seen and not has_compiled:
+        seen_shapes = self._seen.setdefault(variant, set())
+        if shapes in seen_shapes and not has_compiled:
             return False
-        seen.add(shapes)
+        seen_shapes.add(shapes)
         if seconds <= _USUAL_RATIO * usual_s:
             return False
         spent_s = self._spent_s.get(variant, 0.0) + seconds
@@ -79,8 +79,8 @@ def _shapes(value: Any, depth: int) -> Iterator[Any]:
     if shape is not None:
         yield tuple(shape)
     elif depth and isinstance(value, dict):
-        for one in value.values():
-            yield from _shapes(one, depth - 1)
+        for item in value.values():
+            yield from _shapes(item, depth - 1)
     elif depth and isinstance(value, list | tuple):
-        for one in value:
-            yield from _shapes(one, depth - 1)
+        for item in value:
+            yield from _shapes(item, depth - 1)

@@ -114,7 +114,7 @@ class FreshProcesses:
         reserved_processes: int = 0,
     ) -> AlternatingRuns:
         """Run pairs of processes while there is time for them and for `reserved_processes` more."""
-        turns = AlternatingRuns()
+        runs = AlternatingRuns()
         for pair in range(pairs):
             is_final = not reserved_processes
             if not self.has_time_for(2 + reserved_processes, was_reserved=is_final and pair == 0):
@@ -123,40 +123,40 @@ class FreshProcesses:
             order = [(before, True), (after, False)]
             for setup, is_before in order if pair % 2 == 0 else order[::-1]:
                 if is_before or not setup.drop_failing_fixes:
-                    is_measured = self._run(setup, turns, is_before=is_before)
+                    is_measured = self._run(setup, runs, is_before=is_before)
                 else:
-                    is_measured = self._run_without_failing_fixes(setup, turns)
+                    is_measured = self._run_without_failing_fixes(setup, runs)
                 if not is_measured:
-                    return turns
-            if self._is_decided(turns):
+                    return runs
+            if self._is_decided(runs):
                 break
-        return turns
+        return runs
 
-    def _is_decided(self, turns: AlternatingRuns) -> bool:
-        found = turns.speedup
-        return found is not None and len(turns.after_ns) >= 2 and found.low > 1.02
+    def _is_decided(self, runs: AlternatingRuns) -> bool:
+        speedup = runs.speedup
+        return speedup is not None and len(runs.after_ns) >= 2 and speedup.low > 1.02
 
-    def _run_without_failing_fixes(self, setup: ProcessSetup, turns: AlternatingRuns) -> bool:
+    def _run_without_failing_fixes(self, setup: ProcessSetup, runs: AlternatingRuns) -> bool:
         """Run a process; if it fails with fixes applied from outside, run it again without them."""
-        is_measured = self._run(setup.without(turns.left_out), turns, is_before=False)
-        left = setup.without(turns.left_out)
-        outside = [*left.variant, *left.applied]
-        if is_measured and left.is_plain:
-            turns.after_ns.clear()
-            turns.problem = "no fix could be written into the source or applied in a new process"
+        is_measured = self._run(setup.without(runs.left_out), runs, is_before=False)
+        applicable = setup.without(runs.left_out)
+        outside = [*applicable.variant, *applicable.applied]
+        if is_measured and applicable.is_plain:
+            runs.after_ns.clear()
+            runs.problem = "no fix could be written into the source or applied in a new process"
             return False
-        if is_measured or turns.late or not outside:
+        if is_measured or runs.late or not outside:
             return is_measured
-        bare = left.without(outside)
+        bare = applicable.without(outside)
         if bare.is_plain or not self.has_time_for(1):
             return False
-        turns.left_out |= dict.fromkeys(outside, turns.problem or "")
-        turns.after_ns.clear()  # measured with what is now left out
-        turns.before_ns = turns.before_ns[-1:]
-        turns.problem = turns.log = None
-        return self._run(bare, turns, is_before=False)
+        runs.left_out |= dict.fromkeys(outside, runs.problem or "")
+        runs.after_ns.clear()  # measured with what is now left out
+        runs.before_ns = runs.before_ns[-1:]
+        runs.problem = runs.log = None
+        return self._run(bare, runs, is_before=False)
 
-    def _run(self, setup: ProcessSetup, turns: AlternatingRuns, *, is_before: bool) -> bool:
+    def _run(self, setup: ProcessSetup, runs: AlternatingRuns, *, is_before: bool) -> bool:
         self.report(setup.name)
         began = time.monotonic()
         launched = launch(
@@ -180,20 +180,20 @@ class FreshProcesses:
             else Evidence()
         )
         if not evidence.timed_ns:
-            ruled = next((one.why for one in evidence.rulings.values()), None)
+            ruled = next((ruling.why for ruling in evidence.rulings.values()), None)
             late = "the budget ended while it ran" if launched.late else None
-            turns.late = launched.late
-            turns.problem = late or ruled or evidence.ended or launched.problem or "no step ended"
-            turns.log = str(launched.log)
+            runs.late = launched.late
+            runs.problem = late or ruled or evidence.ended or launched.problem or "no step ended"
+            runs.log = str(launched.log)
             return False
         self._process_s = max(self._process_s, time.monotonic() - began)
         middle = statistics.median(evidence.timed_ns)
         peak = evidence.timed_peak_bytes
-        turns.left_out |= evidence.left_out
+        runs.left_out |= evidence.left_out
         if is_before:
-            turns.before_ns.append(middle)
-            turns.peak_before = peak
+            runs.before_ns.append(middle)
+            runs.peak_before = peak
         else:
-            turns.after_ns.append(middle)
-            turns.peak_after = peak
+            runs.after_ns.append(middle)
+            runs.peak_after = peak
         return True

@@ -69,10 +69,10 @@ def _is_importable(function: Callable[..., Any]) -> bool:
     if module in (None, "__main__") or name is None or "<" in name:
         return False
     try:
-        found: object = functools.reduce(getattr, name.split("."), sys.modules[module])
+        imported: object = functools.reduce(getattr, name.split("."), sys.modules[module])
     except (AttributeError, KeyError):
         return False
-    return found is function
+    return imported is function
 
 
 def _pickled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:

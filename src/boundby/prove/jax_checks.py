@@ -89,8 +89,8 @@ def compare(
 
 def _distance(one: Any, other: Any) -> float:
     """The norm of the difference over that of the second; infinite if one of them is not finite."""
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    if same.all():
+    is_equal = (one == other) | (np.isnan(one) & np.isnan(other))
+    if is_equal.all():
         return 0.0
     size = float(np.linalg.norm(other.ravel()))
     away = float(np.linalg.norm((one - other).ravel()))

@@ -17,7 +17,7 @@ from boundby.prove.switchboard import Switchboard
 
 
 class JaxLiveEngine(LiveEngine):
-    """The same search as for torch, with other switches and another comparison of results."""
+    """`LiveEngine` for JAX programs: the same search, other switches and another comparison."""
 
     framework = "jax"
 
@@ -59,15 +59,19 @@ class JaxLiveEngine(LiveEngine):
         function = self._program.step_function
         if self._checks is None or function is None:
             return Numerics(ok=False, verified=False, why="no call of the step was recorded")
-        fixes = [one for one in self.search.candidates if one.key in request.variant]
+        fixes = [
+            candidate for candidate in self.search.candidates if candidate.key in request.variant
+        ]
 
         def set_variant(changed: bool) -> None:
             self._board.set(request.variant if changed else BASELINE)
 
         try:
-            verdict = self._unseen(
+            verdict = self._unobserved(
                 lambda: self._checks.verdict(  # type: ignore[union-attr]
-                    function.run, set_variant, lowest_precision([one.precision for one in fixes])
+                    function.run,
+                    set_variant,
+                    lowest_precision([candidate.precision for candidate in fixes]),
                 )
             )
         except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's

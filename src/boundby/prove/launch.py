@@ -75,10 +75,10 @@ def launch(
     this process, Ctrl-C included, ends the script's process first.
     """
     result, files, spec_file = (
-        setting.folder / one for one in ("result.msgpack", "written.txt", "spec.msgpack")
+        setting.folder / name for name in ("result.msgpack", "written.txt", "spec.msgpack")
     )
-    for one in (result, files):
-        one.unlink(missing_ok=True)
+    for path in (result, files):
+        path.unlink(missing_ok=True)
     target = setting.target
     spec_content = {
         "target": target.name,
@@ -128,12 +128,12 @@ def started(
     """Python with these arguments, once for each rank; they and all they started end after it."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for own in environment_of_ranks(setting.ranks):
+        for rank_environment in environment_of_ranks(setting.ranks):
             processes.append(  # noqa: PERF401 - those that were started have to be ended
                 subprocess.Popen(
                     [sys.executable, *arguments],
                     stdin=subprocess.DEVNULL,
-                    env=environment_of(setting, {**environment, **own}),
+                    env=environment_of(setting, {**environment, **rank_environment}),
                     start_new_session=True,
                     **options,
                 )
@@ -154,7 +154,7 @@ def ended(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> boo
     """Wait for the first rank; whether it ended, or another failed."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         processes[0].wait(timeout=timeout_s)
-    return processes[0].returncode is not None or any(one.poll() for one in processes[1:])
+    return processes[0].returncode is not None or any(process.poll() for process in processes[1:])
 
 
 def _wait(
@@ -164,7 +164,7 @@ def _wait(
     follow: Callable[[bytes], None],
 ) -> bool:
     """Wait; return whether the time limit was reached."""
-    seen = 0
+    last_change = 0
     while True:
         if ended(processes, _POLL_S):
             return False
@@ -172,19 +172,19 @@ def _wait(
             return True
         with contextlib.suppress(OSError):
             changed = result.stat().st_mtime_ns
-            if changed != seen:
-                seen = changed
+            if changed != last_change:
+                last_change = changed
                 follow(result.read_bytes())
 
 
 def environment_of(setting: Setting, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of the script."""
-    found = {**os.environ, **_OFFLINE, **extra}
+    variables = {**os.environ, **_OFFLINE, **extra}
     if setting.compiled is not None:
-        found[COMPILED] = str(setting.compiled)
+        variables[COMPILED] = str(setting.compiled)
     if setting.search_path:
-        found["PYTHONPATH"] = os.pathsep.join(setting.search_path)
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join(setting.search_path)
+    return variables
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -66,7 +66,7 @@ class LiveEngine(StepHook):
         device: Device,
         sites: SiteRecorder,
         main_kind: Callable[[], str | None],
-        unseen: Callable[[Callable[[], Any]], Any],
+        unobserved: Callable[[Callable[[], Any]], Any],
         on_step: Callable[[], None],
         on_done: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
@@ -79,7 +79,7 @@ class LiveEngine(StepHook):
         self._device = device
         self._sites = sites
         self._main_kind = main_kind
-        self._unseen = unseen  # runs something that is not a step of the script
+        self._unobserved = unobserved  # runs something that is not a step of the script
         self._on_step = on_step
         self._on_done = on_done
         self._clock = clock
@@ -116,7 +116,7 @@ class LiveEngine(StepHook):
     def _add_model(self, called: Any) -> None:
         if not isinstance(called, self._torch.nn.Module):
             return
-        is_known = any(one is called for one in self._program.models)
+        is_known = any(model is called for model in self._program.models)
         if not is_known and next(iter(called.parameters()), None) is not None:
             self._program.models.append(called)
 
@@ -127,7 +127,7 @@ class LiveEngine(StepHook):
     def optimizer_begins(self, optimizer: Any) -> None:
         if self._recorder.is_open and not self._is_over:
             self._sites.optimizer_stepped(optimizer)
-            if not any(one is optimizer for one in self._program.optimizers):
+            if not any(known is optimizer for known in self._program.optimizers):
                 self._program.optimizers.append(optimizer)
 
     def call_failed(self, called: Any, error: Exception) -> bool:
@@ -302,8 +302,8 @@ class LiveEngine(StepHook):
 
     def _check(self, action: Check) -> Numerics:
         keys = action.variant
-        fixes = [one for one in self.search.candidates if one.key in keys]
-        precision = lowest_precision([one.precision for one in fixes])
+        fixes = [candidate for candidate in self.search.candidates if candidate.key in keys]
+        precision = lowest_precision([candidate.precision for candidate in fixes])
         checks = Checks(
             self._torch,
             list(self._recorder.calls.values()),
@@ -318,11 +318,11 @@ class LiveEngine(StepHook):
             return checks.verdict(
                 set_variant,
                 precision,
-                as_called=any(one.preparation_s for one in fixes),
+                as_called=any(candidate.preparation_s for candidate in fixes),
             )
 
         try:
-            verdict = self._unseen(run)
+            verdict = self._unobserved(run)
         except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's
             self._board.set(BASELINE)
             verdict = Numerics(
@@ -360,7 +360,7 @@ class LiveEngine(StepHook):
 
     def _raise_compile_limits(self) -> None:
         """Each variant compiles the same functions again."""
-        if not any(one.slot == "compilation" for one in self.search.candidates):
+        if not any(candidate.slot == "compilation" for candidate in self.search.candidates):
             return
         import torch._dynamo
 
@@ -379,9 +379,9 @@ _BY_PRECISION = ["float64", "float32", "tf32", "float16", "bfloat16"]
 
 
 def lowest_precision(precisions: list[str | None]) -> str | None:
-    known = [one for one in precisions if one is not None]
+    lowered = [precision for precision in precisions if precision is not None]
     return max(
-        known,
+        lowered,
         key=lambda one: _BY_PRECISION.index(one) if one in _BY_PRECISION else math.inf,
         default=None,
     )

@@ -140,8 +140,8 @@ class LiveRun:
         if steps < _MIN_STEPS:
             self.notes.append(f"{why}: too few to measure blocks of steps in turn")
             return False
-        left, start_s = self.deadline - time.monotonic(), evidence.start_s or 1.0
-        if left > _START_MARGIN * start_s + _MIN_STEPS * (evidence.step_ns or 0.0) / 1e9:
+        left_s, start_s = self.deadline - time.monotonic(), evidence.start_s or 1.0
+        if left_s > _START_MARGIN * start_s + _MIN_STEPS * (evidence.step_ns or 0.0) / 1e9:
             return True
-        evidence.ended = f"{why}; {left:.0f} s are too few to start it again ({start_s:.0f} s)"
+        evidence.ended = f"{why}; {left_s:.0f} s are too few to start it again ({start_s:.0f} s)"
         return False

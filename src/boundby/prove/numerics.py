@@ -1,4 +1,4 @@
-"""Whether a changed program computes the same: errors against a reference of higher precision.
+"""Whether a changed program computes the same results, by errors against a more precise reference.
 
 All of this is arithmetic on values that were sampled from tensors; `checks.py` runs the program. A
 change is judged by its distance from the reference, compared with that of the program itself.
@@ -49,7 +49,7 @@ class QuantityComparison:
     what: str
     error: float
     allowed: float
-    by_chance: bool = False  # most of what is allowed is what random draws explain
+    by_chance: bool = False  # the tolerance is mostly that of random draws
 
     @property
     def ok(self) -> bool:
@@ -90,19 +90,19 @@ def compare(
     was = _joined(base.gradients, names)
     now = _joined(fixed.gradients, names)
     moved = _joined(perturbed.gradients, names) if perturbed is not None else None
-    found = _comparison(f"gradients{mode}", truth, was, now, unit, moved)
-    if not found.ok and was is not None and now is not None:
+    comparison = _comparison(f"gradients{mode}", truth, was, now, unit, moved)
+    if not comparison.ok and was is not None and now is not None:
         # Name the parameter that explains most of the error.
         worst = max(
             names, key=lambda name: _relative_distance(reference.gradients, fixed.gradients, name)
         )
-        found = QuantityComparison(
-            what=f"gradient of {worst}{mode}", error=found.error, allowed=found.allowed
+        comparison = QuantityComparison(
+            what=f"gradient of {worst}{mode}", error=comparison.error, allowed=comparison.allowed
         )
-    yield found
+    yield comparison
     if now is not None and was is not None:
-        own = abs(slope(truth, was) - 1)
-        allowed = _SLOPE + _TOLERANCE_FACTOR * own
+        own_error = abs(slope(truth, was) - 1)
+        allowed = _SLOPE + _TOLERANCE_FACTOR * own_error
         if moved is not None:
             allowed += min(_MAX_PERTURBED, _PERTURBED_FACTORS * abs(slope(was, moved) - 1))
         yield QuantityComparison(
@@ -132,9 +132,9 @@ def compare_updates(
 def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[QuantityComparison]:
     """Compare random draws under several seeds: they must still exist, with the same mean."""
     for name in base[0]:
-        was = [one[name] for one in base]
-        now = [one.get(name, np.empty(0)) for one in fixed]
-        if any(len(one) != len(was[0]) for one in now):
+        was = [values[name] for values in base]
+        now = [values.get(name, np.empty(0)) for values in fixed]
+        if any(len(draw) != len(was[0]) for draw in now):
             yield QuantityComparison(what=f"shape of {name}", error=math.inf, allowed=0.0)
             continue
         spread, spread_now = _spread(was), _spread(now)
@@ -163,19 +163,19 @@ def compare_drawn_gradients(
     if not names:
         return
     what = "scale of the gradients over random seeds"
-    rows = [[_joined(one, names) for one in some] for some in (base, fixed)]
-    was, now = ([one for one in some if one is not None] for some in rows)
-    if any(one is None or not np.isfinite(one).all() for one in rows[1]) or any(
-        len(one) != len(was[0]) for one in now
+    rows = [[_joined(values, names) for values in runs] for runs in (base, fixed)]
+    was, now = ([gradient for gradient in draws if gradient is not None] for draws in rows)
+    if any(gradient is None or not np.isfinite(gradient).all() for gradient in rows[1]) or any(
+        len(gradient) != len(was[0]) for gradient in now
     ):
         yield QuantityComparison(what=what, error=math.inf, allowed=_SLOPE)
         return
     count = len(was)
     within = np.stack(was) @ np.stack(was).T
-    own = (within.sum(axis=1) - within.diagonal()) / (count - 1)
+    by_seed = (within.sum(axis=1) - within.diagonal()) / (count - 1)
     across = (np.stack(now) @ np.stack(was).T).mean(axis=1)
-    signal = float(own.mean())
-    by_chance = math.sqrt((own.var(ddof=1) + across.var(ddof=1)) / count)
+    signal = float(by_seed.mean())
+    by_chance = math.sqrt((by_seed.var(ddof=1) + across.var(ddof=1)) / count)
     if signal > _BY_CHANCE * by_chance:
         yield QuantityComparison(
             what=what,
@@ -238,8 +238,8 @@ def distance(truth: Vector, value: Vector) -> float:
 def slope(truth: Vector, value: Vector) -> float:
     """The least-squares factor between `value` and `truth`."""
     both = np.isfinite(truth) & np.isfinite(value)
-    own = float(truth[both] @ truth[both])
-    return float(truth[both] @ value[both]) / own if own else 1.0
+    squared_length = float(truth[both] @ truth[both])
+    return float(truth[both] @ value[both]) / squared_length if squared_length else 1.0
 
 
 def _joined(values: Values, names: Sequence[str]) -> Vector | None:
@@ -259,7 +259,7 @@ def _spread(draws: Sequence[Vector]) -> float:
     """The average difference of two draws, relative to the length of the mean."""
     middle = np.mean(draws, axis=0)
     length = float(np.linalg.norm(middle)) or 1.0
-    around = sum(float(np.sum((one - middle) ** 2)) for one in draws) / (len(draws) - 1)
+    around = sum(float(np.sum((draw - middle) ** 2)) for draw in draws) / (len(draws) - 1)
     return math.sqrt(2 * around) / length
 
 

@@ -47,12 +47,14 @@ def proofs_of(
     evidence: Evidence, candidates: Sequence[Candidate], processes: ProcessResults = _NONE
 ) -> list[Proof]:
     proofs = []
-    for one in candidates:
-        if one.scope == "start":
-            proofs.append(_start_fix_proof(one, processes, evidence.rulings.get((one.key,))))
+    for candidate in candidates:
+        if candidate.scope == "start":
+            proofs.append(
+                _start_fix_proof(candidate, processes, evidence.rulings.get((candidate.key,)))
+            )
         else:
-            proof = step_fix_proof(one, evidence, candidates, processes.live_starts)
-            if not is_hidden(one, proof, evidence):
+            proof = step_fix_proof(candidate, evidence, candidates, processes.live_starts)
+            if not is_hidden(candidate, proof, evidence):
                 proofs.append(proof)
     chosen = [*evidence.chosen, *processes.chosen_starts]
     if len(chosen) > 1:
@@ -62,22 +64,22 @@ def proofs_of(
     return proofs
 
 
-def is_hidden(one: Candidate, proof: Proof, evidence: Evidence) -> bool:
-    """It was not requested, it did not take time either, and nothing is known of it."""
-    ruled = ruling_of(one, None, evidence)
+def is_hidden(candidate: Candidate, proof: Proof, evidence: Evidence) -> bool:
+    """Whether the fix was neither requested nor suggested nor measured."""
+    ruled = ruling_of(candidate, None, evidence)
     took_time = ruled is not None and ruled.wants_time
-    return one.without_finding and proof.outcome is Outcome.SKIPPED and not took_time
+    return candidate.without_finding and proof.outcome is Outcome.SKIPPED and not took_time
 
 
 def chosen_fixes(
     evidence: Evidence, candidates: Sequence[Candidate], starts: Sequence[str] = ()
 ) -> list[ChosenFix]:
-    known = {one.key: one for one in candidates}
+    by_key = {candidate.key: candidate for candidate in candidates}
     return [
         ChosenFix(
-            fix=known[key].fix,
-            change=_change(known[key], evidence),
-            environment=known[key].environment,
+            fix=by_key[key].fix,
+            change=_change(by_key[key], evidence),
+            environment=by_key[key].environment,
             objects=evidence.objects.get(key, []),
         )
         for key in (*evidence.chosen, *starts)
@@ -85,105 +87,113 @@ def chosen_fixes(
 
 
 def step_fix_proof(
-    one: Candidate,
+    candidate: Candidate,
     evidence: Evidence,
     candidates: Sequence[Candidate],
     live_starts: Sequence[str],
 ) -> Proof:
-    measured = comparisons_of(evidence, one.key)
-    found = next((c for c in measured if c.against == BASELINE), measured[-1] if measured else None)
-    is_chosen = one.key in evidence.chosen
+    measured = comparisons_of(evidence, candidate.key)
+    comparison = next(
+        (c for c in measured if c.against == BASELINE), measured[-1] if measured else None
+    )
+    is_chosen = candidate.key in evidence.chosen
     if is_chosen:
-        found = _adding_comparison(evidence, one.key) or found
+        comparison = _adding_comparison(evidence, candidate.key) or comparison
     replaced_by = next(
         (
             other.fix
             for other in candidates
-            if other.key in evidence.chosen and not one.is_compatible_with([other])
+            if other.key in evidence.chosen and not candidate.is_compatible_with([other])
         ),
         None,
     )
-    outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
-    ruled = None if is_chosen else ruling_of(one, found, evidence)
-    variant = found.variant if found is not None else (one.key,)
+    outcome, why, log = _outcome(candidate, comparison, evidence, is_chosen, replaced_by)
+    ruled = None if is_chosen else ruling_of(candidate, comparison, evidence)
+    variant = comparison.variant if comparison is not None else (candidate.key,)
     return Proof(
-        faults=list(one.faults),
-        fixes=[one.fix],
-        treatment=one.fix,
-        against=_label(_names((*live_starts, *found.against), candidates)) if found else "",
-        before_ns=list(found.before_ns) if found is not None else [],
-        after_ns=list(found.after_ns) if found is not None else [],
-        speedup=found.speedup if found is not None else None,
-        predicted=one.predicted,
-        peak_bytes=_peak(found),
+        faults=list(candidate.faults),
+        fixes=[candidate.fix],
+        treatment=candidate.fix,
+        against=_label(_names((*live_starts, *comparison.against), candidates))
+        if comparison
+        else "",
+        before_ns=list(comparison.before_ns) if comparison is not None else [],
+        after_ns=list(comparison.after_ns) if comparison is not None else [],
+        speedup=comparison.speedup if comparison is not None else None,
+        predicted=candidate.predicted,
+        peak_bytes=_peak(comparison),
         numerics=evidence.checked.get(variant),
         preparation_s=evidence.preparation_s.get(variant),
         outcome=outcome,
         why=why,
-        change=_change(one, evidence),
+        change=_change(candidate, evidence),
         log=log,
         open=why == BUDGET_ENDED
         or (ruled is not None and ruled.wants_time)
-        or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(found, evidence)),
+        or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(comparison, evidence)),
     )
 
 
-def _was_given_up(found: Comparison | None, evidence: Evidence) -> bool:
-    """Whether more time is not spent on it: the search has ended, and it looked no faster."""
-    return found is not None and evidence.done and found.middle <= 1
+def _was_given_up(comparison: Comparison | None, evidence: Evidence) -> bool:
+    """Whether it was given up: the search has ended, and it did not look faster."""
+    return comparison is not None and evidence.done and comparison.middle <= 1
 
 
 def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
     """The comparison after which a fix was added to the chosen ones."""
     at = evidence.chosen.index(key)
     variant = evidence.chosen[: at + 1]
-    found = [
-        one for one in evidence.comparisons if one.variant == variant and one.decision == "faster"
+    matching = [
+        comparison
+        for comparison in evidence.comparisons
+        if comparison.variant == variant and comparison.decision == "faster"
     ]
-    return found[0] if found else None
+    return matching[0] if matching else None
 
 
 def _outcome(
-    one: Candidate,
-    found: Comparison | None,
+    candidate: Candidate,
+    comparison: Comparison | None,
     evidence: Evidence,
     is_chosen: bool,
     replaced_by: str | None,
 ) -> tuple[Outcome, str, str | None]:
     if is_chosen:
-        variant = found.variant if found is not None else (one.key,)
+        variant = comparison.variant if comparison is not None else (candidate.key,)
         numerics = evidence.checked.get(variant)
         return Outcome.KEPT, numerics.why if numerics is not None else "", None
-    ruled = ruling_of(one, found, evidence)
+    ruled = ruling_of(candidate, comparison, evidence)
     if ruled is not None:
         return ruled.outcome, ruled.why, ruled.log
-    if found is None:
+    if comparison is None:
         return Outcome.SKIPPED, evidence.ended or BUDGET_ENDED, None
-    speedup = found.speedup
-    if found.decision == "faster" and found.variant not in evidence.checked:
+    speedup = comparison.speedup
+    if comparison.decision == "faster" and comparison.variant not in evidence.checked:
         return Outcome.INCONCLUSIVE, _UNCHECKED, None
-    if found.decision == "faster":
+    if comparison.decision == "faster":
         why = "faster alone, but not together with the fixes already kept"
         if replaced_by is not None:
-            why = f"faster, but {replaced_by} is faster still, and only one of them can be used"
+            why = f"faster, but {replaced_by} is even faster, and only one of them can be applied"
         return Outcome.NO_GAIN, why, None
-    if found.decision == "no gain":
-        slower = found.middle < 1 and (speedup is None or speedup.high < 1)
+    if comparison.decision == "no gain":
+        slower = comparison.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
     if speedup is None:
-        count = len(found.log_ratios)
+        count = len(comparison.log_ratios)
         words = "1 round is" if count == 1 else f"{count} rounds are"
         return Outcome.INCONCLUSIVE, f"{words} too few to decide", None
-    is_over = _was_given_up(found, evidence)
-    more = "it is no faster on average, and was not measured further" if is_over else _MORE_TIME
+    is_over = _was_given_up(comparison, evidence)
+    more = "not faster on average, and not measured further" if is_over else _MORE_TIME
     return Outcome.INCONCLUSIVE, f"{_interval(speedup)} includes no effect; {more}", None
 
 
-def ruling_of(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
+def ruling_of(
+    candidate: Candidate, comparison: Comparison | None, evidence: Evidence
+) -> Ruling | None:
     variants = [
-        *([found.variant] if found is not None else []),
-        (one.key,),
-        *(variant for variant in evidence.rulings if variant[-1:] == (one.key,)),
+        *([comparison.variant] if comparison is not None else []),
+        (candidate.key,),
+        *(variant for variant in evidence.rulings if variant[-1:] == (candidate.key,)),
     ]
     return next((evidence.rulings[each] for each in variants if each in evidence.rulings), None)
 
@@ -197,15 +207,17 @@ def _combined_proof(
 ) -> Proof:
     """The product of the speed-ups with which the chosen fixes were added."""
     chain = [
-        one for key in evidence.chosen if (one := _adding_comparison(evidence, key)) is not None
+        comparison
+        for key in evidence.chosen
+        if (comparison := _adding_comparison(evidence, key)) is not None
     ]
     starts = [processes.starts[key] for key in processes.chosen_starts]
-    ratios = [*(one.speedup for one in chain), *(one.speedup for one in starts)]
-    speedup = _product([one for one in ratios if one is not None])
+    ratios = [*(measured.speedup for measured in chain), *(measured.speedup for measured in starts)]
+    speedup = _product([speedup for speedup in ratios if speedup is not None])
     last_start = starts[-1].after_ns if starts else []
     is_live_last = chain and len(processes.live_starts) == len(processes.chosen_starts)
     after = list(chain[-1].after_ns if is_live_last else last_start)
-    fixes = {one.key: one for one in candidates}
+    fixes = {candidate.key: candidate for candidate in candidates}
     chosen = (*evidence.chosen, *processes.chosen_starts)
     changes = chosen_fixes(evidence, candidates, processes.chosen_starts)
     return Proof(
@@ -221,8 +233,8 @@ def _combined_proof(
         ),
         numerics=evidence.checked.get(evidence.chosen),
         outcome=Outcome.KEPT,
-        why="the product of the steps by which they were added",
-        change="\n".join(one.change for one in changes),
+        why="the product of the speed-ups with which they were added",
+        change="\n".join(change.change for change in changes),
     )
 
 
@@ -230,9 +242,9 @@ def _product(speedups: Sequence[Speedup]) -> Speedup | None:
     """The product of speed-ups measured one after the other, with independent errors."""
     if not speedups:
         return None
-    middle = sum(math.log(one.median) for one in speedups)
-    below = math.hypot(*(math.log(one.median / one.low) for one in speedups))
-    above = math.hypot(*(math.log(one.high / one.median) for one in speedups))
+    middle = sum(math.log(speedup.median) for speedup in speedups)
+    below = math.hypot(*(math.log(speedup.median / speedup.low) for speedup in speedups))
+    above = math.hypot(*(math.log(speedup.high / speedup.median) for speedup in speedups))
     return Speedup(
         low=math.exp(middle - below), median=math.exp(middle), high=math.exp(middle + above)
     )
@@ -246,7 +258,7 @@ def _final_proof(
 ) -> Proof:
     final = processes.final
     assert final is not None
-    known = {one.key: one for one in candidates}
+    by_key = {candidate.key: candidate for candidate in candidates}
     speedup = final.speedup
     if speedup is None:
         failed = final.problem is not None and not final.late
@@ -259,12 +271,14 @@ def _final_proof(
     else:
         outcome, why = Outcome.KEPT, "the script and its patched copy, in fresh processes"
     if speedup is not None:
-        why += _not_in_patch(chosen, known, evidence, processes)
+        why += _not_in_patch(chosen, by_key, evidence, processes)
     applied_keys = [key for key in chosen if key not in final.left_out] or chosen
     changes = chosen_fixes(evidence, candidates, processes.chosen_starts)
-    applied_changes = [one for key, one in zip(chosen, changes, strict=True) if key in applied_keys]
+    applied_changes = [
+        change for key, change in zip(chosen, changes, strict=True) if key in applied_keys
+    ]
     return Proof(
-        faults=[fault for key in applied_keys for fault in known[key].faults],
+        faults=[fault for key in applied_keys for fault in by_key[key].faults],
         fixes=_names(applied_keys, candidates),
         treatment=_label(_names(applied_keys, candidates)),
         fresh=True,
@@ -275,7 +289,7 @@ def _final_proof(
         numerics=evidence.checked.get(evidence.chosen),
         outcome=outcome,
         why=why,
-        change="\n".join(one.change for one in applied_changes),
+        change="\n".join(change.change for change in applied_changes),
         log=final.log,
     )
 
@@ -301,33 +315,35 @@ def _not_in_patch(
 
 
 def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -> str:
-    found = _adding_comparison(evidence, key) if key in evidence.chosen else None
-    if found is None or found.speedup is None:
+    comparison = _adding_comparison(evidence, key) if key in evidence.chosen else None
+    if comparison is None or comparison.speedup is None:
         return ""
-    beside = _label([known[one].fix for one in found.against])
-    return f", {found.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
+    beside = _label([known[other].fix for other in comparison.against])
+    return f", {comparison.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 
-def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
-    turns = processes.starts.get(one.key)
-    if turns is None:
+def _start_fix_proof(
+    candidate: Candidate, processes: ProcessResults, ruled: Ruling | None
+) -> Proof:
+    runs = processes.starts.get(candidate.key)
+    if runs is None:
         outcome, why = Outcome.SKIPPED, f"it needs a new process; {processes.not_tried}"
         if ruled is not None:
             outcome, why = ruled.outcome, ruled.why
         return Proof(
-            faults=list(one.faults),
-            fixes=[one.fix],
-            treatment=one.fix,
-            predicted=one.predicted,
+            faults=list(candidate.faults),
+            fixes=[candidate.fix],
+            treatment=candidate.fix,
+            predicted=candidate.predicted,
             outcome=outcome,
             why=why,
-            change=one.change,
+            change=candidate.change,
         )
-    speedup = turns.speedup
-    if turns.problem is not None:
-        outcome = Outcome.SKIPPED if turns.late else Outcome.FAILED
-        why = turns.problem
-    elif one.key in processes.chosen_starts:
+    speedup = runs.speedup
+    if runs.problem is not None:
+        outcome = Outcome.SKIPPED if runs.late else Outcome.FAILED
+        why = runs.problem
+    elif candidate.key in processes.chosen_starts:
         outcome, why = Outcome.KEPT, "it changes no arithmetic"
     elif speedup is not None and speedup.high < 1:
         outcome, why = Outcome.NO_GAIN, "it is slower"
@@ -339,41 +355,41 @@ def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | 
     else:
         outcome, why = Outcome.NO_GAIN, _interval(speedup)
     return Proof(
-        faults=list(one.faults),
-        fixes=[one.fix],
-        treatment=one.fix,
+        faults=list(candidate.faults),
+        fixes=[candidate.fix],
+        treatment=candidate.fix,
         fresh=True,
-        before_ns=turns.before_ns,
-        after_ns=turns.after_ns,
+        before_ns=runs.before_ns,
+        after_ns=runs.after_ns,
         speedup=speedup,
-        predicted=one.predicted,
-        peak_bytes=Peak(before=turns.peak_before, after=turns.peak_after),
+        predicted=candidate.predicted,
+        peak_bytes=Peak(before=runs.peak_before, after=runs.peak_after),
         outcome=outcome,
         why=why,
-        change=one.change,
-        log=turns.log,
+        change=candidate.change,
+        log=runs.log,
         open=outcome is Outcome.INCONCLUSIVE,
     )
 
 
-def _change(one: Candidate, evidence: Evidence) -> str:
-    fix: Fix | None = next((fix for fix in FIXES if fix.name == one.fix), None)
-    words = evidence.changes_made.get(one.key)
+def _change(candidate: Candidate, evidence: Evidence) -> str:
+    fix: Fix | None = next((fix for fix in FIXES if fix.name == candidate.fix), None)
+    words = evidence.changes_made.get(candidate.key)
     if fix is not None and fix.written is not None and words:
         return fix.written(words)
-    return one.change
+    return candidate.change
 
 
 def _names(variant: Variant | Sequence[str], candidates: Sequence[Candidate]) -> list[str]:
-    known = {one.key: one.fix for one in candidates}
-    return [known.get(key, key) for key in variant]
+    fix_names = {candidate.key: candidate.fix for candidate in candidates}
+    return [fix_names.get(key, key) for key in variant]
 
 
 def _label(names: Sequence[str]) -> str:
     return " + ".join(names)
 
 
-def _peak(found: Comparison | None) -> Peak:
-    if found is None:
+def _peak(comparison: Comparison | None) -> Peak:
+    if comparison is None:
         return Peak()
-    return Peak(before=found.peak_bytes_before, after=found.peak_bytes_after)
+    return Peak(before=comparison.peak_bytes_before, after=comparison.peak_bytes_after)

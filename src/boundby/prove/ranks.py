@@ -61,8 +61,8 @@ def shared_plan(plan: Steps, ranks: Ranks) -> Steps:
     """The first rank's plan for all ranks; it gets the slowest or worst of their replies."""
     reply: Reply | None = None
     while True:
-        own = _asked(plan, reply) if ranks.rank == 0 else _Next()
-        following = ranks.from_first(own, _Next)
+        own_request = _asked(plan, reply) if ranks.rank == 0 else _Next()
+        following = ranks.from_first(own_request, _Next)
         request = following.block or following.check
         if request is None:
             return
@@ -83,15 +83,15 @@ def _asked(plan: Steps, reply: Reply | None) -> _Next:
 
 def slowest(replies: Sequence[BlockResult]) -> BlockResult:
     """A block that the ranks ran together: a step takes as long as on the slowest."""
-    failure = next((one.failure for one in replies if one.failure is not None), None)
-    peaks = [one.peak_bytes for one in replies if one.peak_bytes is not None]
+    failure = next((reply.failure for reply in replies if reply.failure is not None), None)
+    peaks = [reply.peak_bytes for reply in replies if reply.peak_bytes is not None]
     # Ranks may differ in which steps count.
-    times = zip(*(one.times_ns for one in replies), strict=False)
+    times = zip(*(reply.times_ns for reply in replies), strict=False)
     return BlockResult(
         times_ns=[max(each) for each in times] if failure is None else (),
         peak_bytes=max(peaks, default=None),
         failure=failure,
-        nothing_changed=all(one.nothing_changed for one in replies),
+        nothing_changed=all(reply.nothing_changed for reply in replies),
     )
 
 

@@ -40,7 +40,7 @@ _QUICK_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Run so many steps of this variant; the first `untimed` are not timed."""
+    """Run `untimed` steps of this variant, then `timed` ones that are timed."""
 
     variant: Variant
     untimed: int
@@ -57,7 +57,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockResult:
-    """The result of a block. `nothing_changed` with times: none so far; a later step may."""
+    """The result of a block. `nothing_changed`: the fix has changed nothing; if there are times, a
+    later step may still change something."""
 
     times_ns: Sequence[float] = ()
     peak_bytes: float | None = None
@@ -90,8 +91,10 @@ class Rounds:
 
         The fastest, since in the beginning most steps may be slow first uses of a shape.
         """
-        known = [self.quickest_ns[one] for one in (variant, BASELINE) if one in self.quickest_ns]
-        return min(known, default=0.0) / 1e9
+        quickest = [
+            self.quickest_ns[known] for known in (variant, BASELINE) if known in self.quickest_ns
+        ]
+        return min(quickest, default=0.0) / 1e9
 
     def compare(
         self,
@@ -101,39 +104,41 @@ class Rounds:
         most: int = _MAX_ROUNDS,
         patience: float = _PROMISING_SHARE,
     ) -> Steps:
-        """Run rounds of all variants until each is decided, or no time or step is left.
+        """Run rounds of all variants until each is decided, or until time or steps run out.
 
         After `most` rounds, only promising ones are measured further, for the share `patience` of
         the time that is left.
         """
-        left = [variant for variant in variants if self.is_open(variant, against, most)]
-        for variant in (against, *left):
+        undecided = [variant for variant in variants if self.is_open(variant, against, most)]
+        for variant in (against, *undecided):
             if not self.is_out_of_time():
                 yield from self.prepare(variant)
         left_s = max(0.0, self.deadline() - self.now())
-        if left:
-            affordable = int(_ROUNDS_SHARE * left_s / (self.round_s(left, against) or 1.0))
+        if undecided:
+            affordable = int(_ROUNDS_SHARE * left_s / (self.round_s(undecided, against) or 1.0))
             most = max(most, min(MAX_ROUNDS_AT_END, affordable))
         patient_until = self.now() + patience * left_s
         while not self.is_out_of_time():
             is_patient = self.now() < patient_until
-            left = [
+            undecided = [
                 variant
-                for variant in left
+                for variant in undecided
                 if self.is_open(variant, against, most, is_patient=is_patient)
             ]
-            if self._has_little_time(left, against, most):
-                left = [one for one in left if not self._looks_useless(one, against)]
-            if not left:
+            if self._has_little_time(undecided, against, most):
+                undecided = [
+                    variant for variant in undecided if not self._looks_useless(variant, against)
+                ]
+            if not undecided:
                 break
-            for group in self._groups(left):
+            for group in self._groups(undecided):
                 if not self.is_out_of_time(self.round_s(group, against)):
                     yield from self._round(group, against)
                 elif len(group) > 1 and not self.is_out_of_time(self.round_s(group[:1], against)):
                     yield from self._round(group[:1], against)
                 else:
                     return
-            for variant in left:
+            for variant in undecided:
                 yield from self._check_if_faster(variant, against)
 
     def _has_little_time(self, variants: Sequence[Variant], against: Variant, most: int) -> bool:
@@ -142,20 +147,20 @@ class Rounds:
         return most * self.round_s(variants, against) > _ALL_ROUNDS_SHARE * left_s
 
     def _looks_useless(self, variant: Variant, against: Variant) -> bool:
-        found = self.evidence.comparison_of(variant, against)
-        return len(found.log_ratios) >= MIN_ROUNDS and found.middle <= 1
+        comparison = self.evidence.comparison_of(variant, against)
+        return len(comparison.log_ratios) >= MIN_ROUNDS and comparison.middle <= 1
 
     def is_open(
         self, variant: Variant, against: Variant, most: int, *, is_patient: bool = True
     ) -> bool:
         """Whether more rounds are wanted; `is_patient`: of a promising one as many as it takes."""
-        found = self.evidence.comparison_of(variant, against)
+        comparison = self.evidence.comparison_of(variant, against)
         is_ruled = variant in self.evidence.rulings
-        if found.decision == "faster":
+        if comparison.decision == "faster":
             return not is_ruled and variant not in self.evidence.checked
-        if found.middle > PROMISING:
+        if comparison.middle > PROMISING:
             most = max(most, _MAX_PROMISING_ROUNDS if is_patient else _MAX_ROUNDS)
-        return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
+        return comparison.decision == "open" and not is_ruled and len(comparison.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
         """The variants of each round: all, unless the script is too short for that."""
@@ -223,12 +228,12 @@ class Rounds:
             return
         base = statistics.fmean(map(math.log, before))
         for variant, ns in after.items():
-            found = self.evidence.comparison_of(variant, against)
-            found.log_ratios.append(base - math.log(ns))
-            found.before_ns.append(math.exp(base))
-            found.after_ns.append(ns)
-            found.peak_bytes_before = _larger(found.peak_bytes_before, peaks.get(against))
-            found.peak_bytes_after = _larger(found.peak_bytes_after, peaks.get(variant))
+            comparison = self.evidence.comparison_of(variant, against)
+            comparison.log_ratios.append(base - math.log(ns))
+            comparison.before_ns.append(math.exp(base))
+            comparison.after_ns.append(ns)
+            comparison.peak_bytes_before = _larger(comparison.peak_bytes_before, peaks.get(against))
+            comparison.peak_bytes_after = _larger(comparison.peak_bytes_after, peaks.get(variant))
 
     def is_settled(self, variant: Variant, result: BlockResult) -> bool:
         """Whether nothing more is to be measured of it."""
@@ -243,8 +248,8 @@ class Rounds:
 
     def _check_if_faster(self, variant: Variant, against: Variant) -> Steps:
         evidence, name = self.evidence, variant
-        found = evidence.comparison_of(variant, against)
-        if found.decision != "faster" or name in evidence.rulings or name in evidence.checked:
+        comparison = evidence.comparison_of(variant, against)
+        if comparison.decision != "faster" or name in evidence.rulings or name in evidence.checked:
             return
         numerics = yield Check(variant=variant)
         assert isinstance(numerics, Numerics)
@@ -259,9 +264,9 @@ class Rounds:
             evidence.chosen = variant
 
     def is_confirmed(self, variant: Variant, against: Variant) -> bool:
-        found, name = self.evidence.comparison_of(variant, against), variant
-        is_checked = name in self.evidence.checked
-        return found.decision == "faster" and is_checked and name not in self.evidence.rulings
+        comparison, key = self.evidence.comparison_of(variant, against), variant
+        is_checked = key in self.evidence.checked
+        return comparison.decision == "faster" and is_checked and key not in self.evidence.rulings
 
     def is_out_of_time(self, more_s: float = 0.0) -> bool:
         return self.now() + more_s > self.deadline()
@@ -283,6 +288,6 @@ class Rounds:
         return sum(map(self._block_s, variants)) + bases * self._block_s(against)
 
 
-def _larger(one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known, default=None)
+def _larger(first: float | None, second: float | None) -> float | None:
+    values = [value for value in (first, second) if value is not None]
+    return max(values, default=None)

@@ -54,7 +54,9 @@ def prove_here(
 ) -> Diagnosis:
     ends_at = time.monotonic() + budget_s
     diagnosis = session.diagnose(call, machine=machine)
-    candidates = [one for one in candidates_of(diagnosis, choice) if one.scope == "step"]
+    candidates = [
+        candidate for candidate in candidates_of(diagnosis, choice) if candidate.scope == "step"
+    ]
     evidence = Evidence()
     if candidates:
         with show_progress("proving:") as progress:
@@ -62,7 +64,7 @@ def prove_here(
                 call,
                 candidates,
                 evidence,
-                fixes={one.key: fix_of(one.key) for one in candidates},
+                fixes={candidate.key: fix_of(candidate.key) for candidate in candidates},
                 deadline=ends_at,
                 accept_unverified=accept_unverified,
                 report=lambda: progress(
@@ -110,7 +112,7 @@ def measure_function(
             on_first_step=hooks.narrow,
         )
 
-        def unseen(act: Callable[[], Any]) -> Any:
+        def unobserved(act: Callable[[], Any]) -> Any:
             hooks.watcher = None
             try:
                 return act()
@@ -120,14 +122,16 @@ def measure_function(
         engine = LiveEngine(
             torch_,
             fixes=fixes,
-            user_defined=frozenset(one.key for one in candidates if one.user_defined),
+            user_defined=frozenset(
+                candidate.key for candidate in candidates if candidate.user_defined
+            ),
             search=search,
             plan=search.run(),
             device=device or TorchDevice(torch_),
             clock=clock,
             sites=SiteRecorder(),
             main_kind=lambda: recorder.windows.main_kind,
-            unseen=unseen,
+            unobserved=unobserved,
             on_step=report,
             on_done=lambda: done.append(True),
         )

@@ -19,16 +19,16 @@ Files = dict[Path, tuple[int, int]]  # time of the last write, and size
 
 def files_in(folder: Path) -> Files:
     """All files below a folder; in a folder of very many, the first of them."""
-    found: Files = {}
+    files: Files = {}
     for path in _walk(folder):
         try:
             status = path.stat()
         except OSError:  # deleted meanwhile, or a dead link
             continue
-        found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size)
-        if len(found) >= _MAX_FILES:
+        files[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size)
+        if len(files) >= _MAX_FILES:
             break
-    return found
+    return files
 
 
 def check_copy(folder: Path) -> None:

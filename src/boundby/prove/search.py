@@ -75,12 +75,14 @@ class Search:
 
     def run(self) -> Steps:
         yield from self.rounds.prepare(BASELINE)
-        singles = [one for one in self.candidates if not one.preparation_s]
-        expensive = [one for one in self.candidates if one.preparation_s]
-        yield from self._compare_singles([one for one in singles if not one.without_finding])
+        singles = [candidate for candidate in self.candidates if not candidate.preparation_s]
+        expensive = [candidate for candidate in self.candidates if candidate.preparation_s]
+        yield from self._compare_singles(
+            [candidate for candidate in singles if not candidate.without_finding]
+        )
         # Fixes without a finding leave most of the time to those with one.
-        without_finding = [one for one in singles if one.without_finding]
-        has_expensive = any(not one.without_finding for one in expensive)
+        without_finding = [candidate for candidate in singles if candidate.without_finding]
+        has_expensive = any(not candidate.without_finding for candidate in expensive)
         early = (
             without_finding[: self._screened_count(_WITHOUT_FINDING_SHARE)]
             if has_expensive
@@ -89,10 +91,12 @@ class Search:
         yield from self._compare_without_finding(early)
         yield from self._extend_combination(singles)
         gained = False
-        for one in expensive:
+        for candidate in expensive:
             before = self.evidence.chosen
-            self._uses_reserve = one.predicted is None or one.predicted.expected >= self.start_gain
-            yield from self._add_expensive(one)
+            self._uses_reserve = (
+                candidate.predicted is None or candidate.predicted.expected >= self.start_gain
+            )
+            yield from self._add_expensive(candidate)
             gained |= self.evidence.chosen != before
         self._uses_reserve = False
         yield from self._compare_without_finding(without_finding[len(early) :])
@@ -146,10 +150,10 @@ class Search:
 
     def _compare_singles(self, fixes: Sequence[Candidate]) -> Steps:
         """A few rounds of each fix alone, the first of the sequence first."""
-        singles = [one for one in self.candidates if not one.preparation_s]
+        singles = [candidate for candidate in self.candidates if not candidate.preparation_s]
         for some in self._batches(fixes):
             yield from self.rounds.compare(
-                [(one.key,) for one in some], BASELINE, most=_FIRST_ROUNDS
+                [(candidate.key,) for candidate in some], BASELINE, most=_FIRST_ROUNDS
             )
             self._choose_best_single(singles)
 
@@ -159,34 +163,40 @@ class Search:
         Their first steps are all there is to rank them by. Far slower ones are left out.
         """
         speed: dict[str, float] = {}
-        for one in without_finding:
+        for candidate in without_finding:
             if not self.rounds.is_out_of_time():
-                yield from self.rounds.prepare((one.key,))
+                yield from self.rounds.prepare((candidate.key,))
             step_ns, base_ns = (
-                self.rounds.step_ns.get((one.key,)),
+                self.rounds.step_ns.get((candidate.key,)),
                 self.rounds.step_ns.get(BASELINE),
             )
             if not step_ns or not base_ns:
                 continue
-            speed[one.key] = base_ns / step_ns
-            if speed[one.key] * _FAR_SLOWER < 1:
+            speed[candidate.key] = base_ns / step_ns
+            if speed[candidate.key] * _FAR_SLOWER < 1:
                 # Or has the host become slower? The program as it is, once more.
-                again = yield Block(variant=BASELINE, untimed=UNTIMED_STEPS, timed=1)
-                assert isinstance(again, BlockResult)
-                speed[one.key] = max(base_ns, *again.times_ns) / step_ns
-            if speed[one.key] * _FAR_SLOWER < 1:
-                why = f"its first steps took {1 / speed[one.key]:.1f} times as long"
+                repeated = yield Block(variant=BASELINE, untimed=UNTIMED_STEPS, timed=1)
+                assert isinstance(repeated, BlockResult)
+                speed[candidate.key] = max(base_ns, *repeated.times_ns) / step_ns
+            if speed[candidate.key] * _FAR_SLOWER < 1:
+                why = f"its first steps took {1 / speed[candidate.key]:.1f} times as long"
                 ruling = Ruling(outcome=Outcome.NO_GAIN, why=why)
-                self.evidence.rulings.setdefault((one.key,), ruling)
+                self.evidence.rulings.setdefault((candidate.key,), ruling)
         yield from self._compare_singles(
             sorted(without_finding, key=lambda one: -speed.get(one.key, 0.0))
         )
 
     def _choose_best_single(self, singles: Sequence[Candidate]) -> None:
         evidence = self.evidence
-        kept = [one for one in singles if self.rounds.is_confirmed((one.key,), BASELINE)]
-        if kept and len(evidence.chosen) < 2:
-            best = max(kept, key=lambda one: evidence.comparison_of((one.key,), BASELINE).middle)
+        confirmed = [
+            candidate
+            for candidate in singles
+            if self.rounds.is_confirmed((candidate.key,), BASELINE)
+        ]
+        if confirmed and len(evidence.chosen) < 2:
+            best = max(
+                confirmed, key=lambda one: evidence.comparison_of((one.key,), BASELINE).middle
+            )
             evidence.chosen = (best.key,)
 
     def _extend_combination(
@@ -198,9 +208,9 @@ class Search:
             if not chosen:
                 return
             variants = [
-                (*chosen, one.key)
-                for one in pool
-                if self._may_be_added(one, chosen, in_combination=in_combination)
+                (*chosen, candidate.key)
+                for candidate in pool
+                if self._may_be_added(candidate, chosen, in_combination=in_combination)
             ]
             variants = [variant for variant in variants if variant not in self.evidence.rulings]
             if not variants:
@@ -209,21 +219,21 @@ class Search:
             if not self._choose_best(variants, chosen):
                 return
 
-    def _add_expensive(self, one: Candidate) -> Steps:
+    def _add_expensive(self, candidate: Candidate) -> Steps:
         """Measure a fix that is expensive to prepare together with the chosen ones."""
-        if _UNKNOWN_FACTOR * self._expected_s(one) > self.deadline - self.now():
+        if _UNKNOWN_FACTOR * self._expected_s(candidate) > self.deadline - self.now():
             # It may take all the time that is left: what looks faster is decided before.
             yield from self._decide_open(least=PROMISING)
         chosen = self.evidence.chosen
-        if one.key in chosen:
+        if candidate.key in chosen:
             return
         combination = tuple(
-            key for key in chosen if not one.is_alternative_to(self._candidate_of(key))
+            key for key in chosen if not candidate.is_alternative_to(self._candidate_of(key))
         )
-        if not one.is_compatible_with([self._candidate_of(key) for key in combination]):
+        if not candidate.is_compatible_with([self._candidate_of(key) for key in combination]):
             combination = BASELINE
-        variant = (*combination, one.key)
-        if self._skip_if_too_long(one, variant, chosen):
+        variant = (*combination, candidate.key)
+        if self._skip_if_too_long(candidate, variant, chosen):
             return
         yield from self.rounds.compare([variant], chosen)
         self._choose_best([variant], chosen)
@@ -233,11 +243,11 @@ class Search:
         while not self.rounds.is_out_of_time():
             chosen = self.evidence.chosen
             variants = []
-            for one in self.candidates:
-                variant = (*chosen, one.key)
+            for candidate in self.candidates:
+                variant = (*chosen, candidate.key)
                 last = self.evidence.comparison_of(variant, chosen)
                 if (
-                    one.key not in chosen
+                    candidate.key not in chosen
                     and last.log_ratios
                     and last.middle > least
                     and self.rounds.is_open(variant, chosen, MAX_ROUNDS_AT_END)
@@ -258,26 +268,30 @@ class Search:
         )
         return True
 
-    def _may_be_added(self, one: Candidate, chosen: Variant, *, in_combination: bool) -> bool:
-        if one.key in chosen or not one.is_compatible_with(
+    def _may_be_added(self, candidate: Candidate, chosen: Variant, *, in_combination: bool) -> bool:
+        if candidate.key in chosen or not candidate.is_compatible_with(
             [self._candidate_of(key) for key in chosen]
         ):
             return False
-        if self.evidence.comparison_of((*chosen, one.key), chosen).decision == "no gain":
+        if self.evidence.comparison_of((*chosen, candidate.key), chosen).decision == "no gain":
             return False
-        alone = self.evidence.comparison_of((one.key,), BASELINE)
-        if (one.key,) != chosen and (one.key,) in self.evidence.rulings:
+        comparison = self.evidence.comparison_of((candidate.key,), BASELINE)
+        if (candidate.key,) != chosen and (candidate.key,) in self.evidence.rulings:
             return False
-        if not alone.log_ratios:
+        if not comparison.log_ratios:
             return False
-        if alone.decision == "faster" or (alone.decision == "open" and alone.middle > 1):
+        if comparison.decision == "faster" or (
+            comparison.decision == "open" and comparison.middle > 1
+        ):
             return True
         # A small part of the slow program may be a worthwhile part of the faster one.
         chosen_ns = self.rounds.step_ns.get(chosen)
-        if chosen_ns is not None and alone.saved_ns > (_PREDICTED_GAIN - 1) * chosen_ns:
+        if chosen_ns is not None and comparison.saved_ns > (_PREDICTED_GAIN - 1) * chosen_ns:
             return True
-        is_predicted = one.predicted is not None and one.predicted.expected > _PREDICTED_GAIN
-        return in_combination and is_predicted and alone.middle > _HARMLESS
+        is_predicted = (
+            candidate.predicted is not None and candidate.predicted.expected > _PREDICTED_GAIN
+        )
+        return in_combination and is_predicted and comparison.middle > _HARMLESS
 
     @property
     def deadline(self) -> float:
@@ -286,28 +300,30 @@ class Search:
         is_checked = self.evidence.chosen or starts_s
         return self.ends_at - starts_s - (self.final_check_s(step_s) if is_checked else 0.0)
 
-    def _skip_if_too_long(self, one: Candidate, variant: Variant, against: Variant) -> bool:
+    def _skip_if_too_long(self, candidate: Candidate, variant: Variant, against: Variant) -> bool:
         """Skip a variant whose preparation would leave no time to measure it."""
         if variant in self.rounds.prepared or variant in self.evidence.rulings:
             return False
-        expected, left = self._expected_s(one), self.deadline - self.now()
+        expected, left_s = self._expected_s(candidate), self.deadline - self.now()
         needed = 3 * self.rounds.round_s([variant], against)
-        if expected + needed < left:
+        if expected + needed < left_s:
             return False
         if self.evidence.comparison_of(variant, against).log_ratios:
             return True  # measured in an earlier process of the script: what is known stays
-        why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
+        why = f"its first use is expected to take {expected:.0f} s, of {max(left_s, 0):.0f} s left"
         self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why, wants_time=True)
         return True
 
-    def _expected_s(self, one: Candidate) -> float:
+    def _expected_s(self, candidate: Candidate) -> float:
         """The declared preparation time, scaled by how long the slowest other one took."""
         scales = []
         for keys, seconds in self.evidence.preparation_s.items():
-            seen = [other for other in self.candidates if other.key in keys and other.preparation_s]
-            if seen:
-                scales.append(seconds / max(other.preparation_s for other in seen))
-        return one.preparation_s * max(scales, default=1.0)
+            prepared = [
+                other for other in self.candidates if other.key in keys and other.preparation_s
+            ]
+            if prepared:
+                scales.append(seconds / max(other.preparation_s for other in prepared))
+        return candidate.preparation_s * max(scales, default=1.0)
 
     def _candidate_of(self, key: str) -> Candidate:
-        return next(one for one in self.candidates if one.key == key)
+        return next(candidate for candidate in self.candidates if candidate.key == key)

@@ -1,4 +1,4 @@
-"""What is known of each fix while others are still measured, and which were not measured."""
+"""Lines on fixes that are decided while others are still measured; fixes that were not measured."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ def settled_lines(
 ) -> dict[str, str]:
     """A line for each fix that is already decided, while others are still measured."""
     lines = {}
-    for one in candidates:
-        if one.scope == "start":
+    for candidate in candidates:
+        if candidate.scope == "start":
             continue
-        proof = step_fix_proof(one, evidence, candidates, live_starts)
-        if is_hidden(one, proof, evidence):
+        proof = step_fix_proof(candidate, evidence, candidates, live_starts)
+        if is_hidden(candidate, proof, evidence):
             continue
         is_kept = proof.outcome is Outcome.KEPT
-        found = comparisons_of(evidence, one.key)
-        is_decided = is_kept or any(each.decision == "no gain" for each in found)
-        if not is_decided and ruling_of(one, found[0] if found else None, evidence) is None:
+        comparisons = comparisons_of(evidence, candidate.key)
+        is_decided = is_kept or any(each.decision == "no gain" for each in comparisons)
+        if (
+            not is_decided
+            and ruling_of(candidate, comparisons[0] if comparisons else None, evidence) is None
+        ):
             continue
         ratio = f", {proof.speedup.median:.2f}x" if proof.speedup else ""
         beside = f" beside {proof.against}" if proof.against else ""
         why = f" ({proof.why})" if not is_kept and proof.why else ""
-        lines[one.key] = f"{one.fix}{beside}: {proof.outcome}{ratio}{why}"
+        lines[candidate.key] = f"{candidate.fix}{beside}: {proof.outcome}{ratio}{why}"
     return lines
 
 
 def untried_names(evidence: Evidence, candidates: Sequence[Candidate]) -> list[str]:
     """Fixes without a finding that were not measured."""
     return [
-        one.fix
-        for one in candidates
-        if one.without_finding
-        and one.scope == "step"
-        and not comparisons_of(evidence, one.key)
-        and ruling_of(one, None, evidence) is None
+        candidate.fix
+        for candidate in candidates
+        if candidate.without_finding
+        and candidate.scope == "step"
+        and not comparisons_of(evidence, candidate.key)
+        and ruling_of(candidate, None, evidence) is None
     ]

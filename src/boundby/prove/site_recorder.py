@@ -61,7 +61,7 @@ class SiteRecorder:
             self._used.setdefault(id(used), {})[site] = None
 
     def of(self, objects: Sequence[Any]) -> list[ObjectSite]:
-        return [self._site_of(one) for one in objects]
+        return [self._site_of(item) for item in objects]
 
     def seen(self) -> ProgramSites:
         torch = sys.modules.get("torch")
@@ -115,9 +115,9 @@ class SiteRecorder:
 
 def user_frames(made: Any = None) -> tuple[Site, ...]:
     """The user's frames, innermost first; without those of the constructors of `made`."""
-    found: list[Site] = []
+    frames: list[Site] = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and len(found) < _MAX_FRAMES:
+    while frame is not None and len(frames) < _MAX_FRAMES:
         code = frame.f_code
         in_constructor = (
             made is not None
@@ -126,9 +126,9 @@ def user_frames(made: Any = None) -> tuple[Site, ...]:
             and frame.f_locals.get(code.co_varnames[0]) is made
         )
         if not in_constructor and is_user_file(code.co_filename):
-            found.append(Site(file=code.co_filename, line=frame.f_lineno, function=code.co_name))
+            frames.append(Site(file=code.co_filename, line=frame.f_lineno, function=code.co_name))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(frames)
 
 
 _user_files: dict[str, bool] = {}
@@ -137,16 +137,16 @@ _user_files: dict[str, bool] = {}
 def is_user_file(name: str) -> bool:
     """Whether a file is the user's: not installed, of the standard library, boundby's or a
     compiler's."""
-    known = _user_files.get(name)
-    if known is None:
-        known = _user_files[name] = not (
+    is_user = _user_files.get(name)
+    if is_user is None:
+        is_user = _user_files[name] = not (
             name.startswith(("<", *_STANDARD_LIBRARY))
             or any(folder in name for folder in _INSTALLED)
             or not name.endswith(".py")
             or is_own_file(name)
             or is_generated_file(name)
         )
-    return known
+    return is_user
 
 
 class _Lines:

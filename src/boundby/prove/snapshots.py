@@ -27,9 +27,9 @@ def detached_copy(torch: Any, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype)):
         return value
     if type(value) is dict:
-        return {key: detached_copy(torch, one) for key, one in value.items()}
+        return {key: detached_copy(torch, item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(detached_copy(torch, one) for one in value)
+        return type(value)(detached_copy(torch, item) for item in value)
     if isinstance(value, (torch.device, torch.nn.Module)):
         return value
     try:
@@ -45,9 +45,9 @@ def cast(torch: Any, value: Any, dtype: Any) -> Any:
             return value
         return value.detach().to(dtype).requires_grad_(value.requires_grad)
     if type(value) is dict:
-        return {key: cast(torch, one, dtype) for key, one in value.items()}
+        return {key: cast(torch, item, dtype) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(cast(torch, one, dtype) for one in value)
+        return type(value)(cast(torch, item, dtype) for item in value)
     return value
 
 
@@ -56,11 +56,11 @@ def named_tensors(torch: Any, value: Any, name: str = "output") -> Iterator[tupl
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from named_tensors(torch, one, f"{name}.{key}")
+        for key, item in value.items():
+            yield from named_tensors(torch, item, f"{name}.{key}")
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for index, one in enumerate(value):
-            yield from named_tensors(torch, one, f"{name}[{index}]")
+        for index, item in enumerate(value):
+            yield from named_tensors(torch, item, f"{name}[{index}]")
     elif hasattr(value, "__dataclass_fields__"):
         for field in value.__dataclass_fields__:
             yield from named_tensors(torch, getattr(value, field, None), f"{name}.{field}")
@@ -179,16 +179,16 @@ def _optimizer_state(torch: Any, optimizer: Any) -> Callable[[], None]:
                 if state is None:
                     optimizer.state.pop(parameter, None)
                     continue
-                found = optimizer.state[parameter]
-                found.clear()
-                for name, (value, kept) in state.items():
+                current = optimizer.state[parameter]
+                current.clear()
+                for name, (value, values) in state.items():
                     if isinstance(value, torch.Tensor):
-                        value.copy_(kept)
-                    found[name] = value
-        for group, kept in zip(optimizer.param_groups, groups, strict=True):
+                        value.copy_(values)
+                    current[name] = value
+        for group, values in zip(optimizer.param_groups, groups, strict=True):
             params = group["params"]
             group.clear()
-            group.update(kept)
+            group.update(values)
             group["params"] = params
 
     return restore

@@ -84,14 +84,14 @@ class Spec(msgspec.Struct, kw_only=True):
 def fix_of(key: str) -> Fix:
     """The fix of a `fault/name`; those of plugins are known once the faults are loaded."""
     fault_id, _, name = key.partition("/")
-    for found in FIXES:
-        if found.name == name:
-            return found
+    for fix in FIXES:
+        if fix.name == name:
+            return fix
     faults = importlib.import_module("boundby.faults")
     for fault in faults.FAULTS:
-        for found in fault.fixes:
-            if fault.id == fault_id and found.name == name:
-                return found  # type: ignore[no-any-return]
+        for fix in fault.fixes:
+            if fault.id == fault_id and fix.name == name:
+                return fix  # type: ignore[no-any-return]
     raise BoundbyError(f"no fix is called {key}")
 
 
@@ -170,7 +170,7 @@ class _Live:
         recorder = script.jax_recorder()
         assert recorder is not None
         search, plan = self._search("jax")
-        fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        fixes = {candidate.key: fix_of(candidate.key) for candidate in search.candidates}
         self.engine = JaxLiveEngine(
             jax, recorder, fixes=fixes, **self._engine_options(search, plan)
         )
@@ -184,7 +184,7 @@ class _Live:
 
         record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
         search, plan = self._search("torch")
-        fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        fixes = {candidate.key: fix_of(candidate.key) for candidate in search.candidates}
         port = self.spec.store_port
         ranks = Ranks(torch, port) if port is not None else None
         self.engine = LiveEngine(
@@ -199,19 +199,23 @@ class _Live:
 
     def _engine_options(self, search: Search, plan: Steps) -> dict[str, Any]:
         return {
-            "user_defined": frozenset(one.key for one in search.candidates if one.user_defined),
+            "user_defined": frozenset(
+                candidate.key for candidate in search.candidates if candidate.user_defined
+            ),
             "search": search,
             "plan": plan,
             "sites": self.sites,
             "main_kind": script.main_kind,
-            "unseen": script.unseen,
+            "unobserved": script.unseen,
             "on_step": self.save,
             "on_done": self.leave,
         }
 
     def _search(self, framework: str) -> tuple[Search, Steps]:
         spec = self.spec
-        candidates = [one for one in spec.candidates if one.framework == framework]
+        candidates = [
+            candidate for candidate in spec.candidates if candidate.framework == framework
+        ]
         self.evidence.framework = framework
         self.evidence.start_s = time.monotonic() - spec.began
         self.cores_before = core_use()

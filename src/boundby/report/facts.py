@@ -43,7 +43,10 @@ def facts(diagnosis: Diagnosis) -> list[Text]:
 def _dilation_words(step: StepTimes, dilation: float) -> str:
     words = f"the profiled step took {dilation:.2f}x as long as a clean one"
     if step.inferred_share:
-        words += f"; {units.share(step.inferred_share)} of the step is idle time, split as profiled"
+        words += (
+            f"; {units.share(step.inferred_share)} of the step is idle time, divided in the "
+            "proportions of the profile"
+        )
     return words
 
 

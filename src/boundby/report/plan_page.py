@@ -59,7 +59,9 @@ def _parts(it: PlanResult) -> Bars:
         for term in it.terms
     ]
     return Bars(
-        title="where the step goes", axis=Axis(name="exposed time", unit="ns", log=False), bars=bars
+        title="exposed time by part of the step",
+        axis=Axis(name="exposed time", unit="ns", log=False),
+        bars=bars,
     )
 
 
@@ -97,7 +99,7 @@ def _scaling(points: list[tuple[int, float]]) -> Lines:
         series=[
             Series(name="planned", points=[(chips, chips * rate) for chips, rate in points]),
             Series(
-                name="as the fewest chips",
+                name="linear from the fewest chips",
                 points=[(chips, chips * most) for chips, _ in points],
                 predicted=True,
             ),

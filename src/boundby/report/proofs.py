@@ -108,7 +108,7 @@ def final_line(diagnosis: Diagnosis) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
         has_more = any(note.code in NOT_TRIED for note in diagnosis.notes)
-        more = "; more time may tell" if wants_time(diagnosis) else ""
+        more = "; a larger budget may decide" if wants_time(diagnosis) else ""
         return Text(_without_result(proofs, has_more=has_more, more=more), style="bold")
     after = statistics.median(best.after_ns)
     # The baseline of the same time: on a shared machine earlier baselines may differ.
@@ -137,9 +137,9 @@ def _without_result(proofs: list[Proof], *, has_more: bool, more: str) -> str:
         were = "was" if untried == 1 else "were"
         counts.append(f"{untried} of {len(proofs)} {were} not tried")
     if has_more:
-        counts.append("others without a finding were not tried")
+        counts.append("fixes without a finding were not tried")
     if not counts:
-        return "no fix was effective"
+        return "no fix made the program faster"
     return f"no fix was kept: {', '.join(counts)}{more}"
 
 

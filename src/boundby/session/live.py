@@ -132,10 +132,10 @@ def watch(
     profiled: int = 3,
     machine: Machine | None = None,
 ) -> Iterator[Watch]:
-    """Watch one's own loop: some thirty steps are enough; the more there are, the better.
+    """Watch your own loop. About thirty steps are enough; fifty on a busy machine.
 
-    `warmup`, `steps` and `profiled` say how many steps are not measured, measured, and profiled;
-    left out, that is found out from the steps themselves.
+    `warmup`, `steps` and `profiled` are the numbers of steps that are not measured, measured, and
+    profiled; by default they are determined from the steps themselves.
 
     with boundby.watch() as w:
         for batch in loader:
@@ -242,9 +242,9 @@ def diagnose(
     machine: Machine | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
-    """Call a function, one step of anything, as often as needed, and diagnose that step.
+    """Call a function that is one step as often as needed, and diagnose that step.
 
-    What a JAX function donates is used up, as by any call of it: its results take its place.
+    Arguments that a JAX function donates are consumed by the call; the next call gets its results.
     """
     plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
     donates = uses_jax((function, *args, *kwargs.values()))  # until the first call tells

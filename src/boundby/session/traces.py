@@ -42,7 +42,7 @@ _SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a file in a folder is, or should be, a trace to read. The trace beside a saved
+    """Whether a file in a folder is a trace, or is named like one. The trace beside a saved
     observation is not."""
     if not path.is_file() or store.is_saved(path):
         return False
@@ -54,11 +54,11 @@ def _is_meant(path: Path) -> bool:
 def find_traces(places: Sequence[str | Path]) -> list[Path]:
     """The trace files to read: files as given, URLs downloaded, folders searched."""
     paths: list[Path] = []
-    for given in places:
-        if remote.is_remote(str(given)):
-            paths.append(remote.local_copy(str(given)))
+    for address in places:
+        if remote.is_remote(str(address)):
+            paths.append(remote.local_copy(str(address)))
             continue
-        place = Path(given)
+        place = Path(address)
         if place.is_dir():
             inside = sorted(path for path in place.rglob("*") if _is_meant(path))
             if not inside:

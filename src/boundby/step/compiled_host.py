@@ -38,7 +38,7 @@ def launch_costs(step: StepView) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: worst, expected, best.
 
     In a training step, the launch time of a small training function when the machine was measured,
-    scaled to this host's speed. (The step's own operators do not tell: their times vary more from
+    scaled to this host's speed. (The step's own operators are not used: their times vary more from
     step to step.) Otherwise its time alone, scaled by how much longer this step's eager operators
     take inside the step than alone; at best, half of that increase.
     """

@@ -21,7 +21,7 @@ from boundby.step.nesting import Mask, nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
 from boundby.step.profiler_overhead import ProfilerOverhead
 
-# What compiled code does before it runs: finding itself and checking its guards. The own time of a
+# Events of compiled code before it runs: lookup and guards. The own time of a
 # compiled region is not included: if its generated kernels leave no events, it is their time.
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 

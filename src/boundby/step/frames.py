@@ -26,7 +26,7 @@ _LOADS = re.compile(
     r"torch/serialization\.py\(\d+\): load$|safetensors/torch\.py\(\d+\): load"
     r"|\bnumpy/lib/\w*npyio\w*\.py\(\d+\): load$"
 )
-# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
+# Functions of tensors only: numpy has functions of these names on arrays and scalars.
 _READS = re.compile(
     r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
 )

@@ -19,7 +19,7 @@ def page_ns(seen: HostCounters) -> float:
 
 
 def waited_share(seen: HostCounters) -> float:
-    """The share of that time by which the step is longer."""
+    """The share of that CPU time by which the step becomes longer."""
     return min(1.0, PAGE_THREADS.value / (seen.cores or 1))
 
 
@@ -32,7 +32,7 @@ def pages_ns(step: StepView, pages: float) -> float:
 
 
 def pages_a_step(step: StepView) -> float:
-    """How many pages the system gives to a step."""
+    """How many pages the system gives to the process in a step."""
     pages = step.host_counters.step_pages
     return statistics.fmean(pages) if pages else 0.0
 

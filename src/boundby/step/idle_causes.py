@@ -14,7 +14,7 @@ from boundby.model.rows import IdleRow
 from boundby.step.host_intervals import main_thread
 
 LABELS = ("python", "launch", "sync", "data", "unseen")
-# On a CPU also this cause, which belongs to no line: everything that runs there waits.
+# An additional cause on a CPU. It belongs to no line, because everything that runs waits.
 CPU_WAIT = "core"
 _MOST_ROWS = 20
 
@@ -166,11 +166,11 @@ def _split(
     gaps_to: Ints,
     launches: Ints,
     synced_from: Ints,
-    held: Floats,
+    sync_duration_ns: Floats,
 ) -> dict[str, Floats]:
     """Each gap's time by cause, for gaps that end with work from one thread.
 
-    `held` is the duration of the sync before that work.
+    `sync_duration_ns`: of the sync before that work.
     """
     host = timeline.host
     rows = host.thread == thread
@@ -195,7 +195,7 @@ def _split(
     # which would have been queued; the rest is what the host did.
     synced = synced_from < gaps_to
     issuing = launch.between(before, host_to) + (gaps_to - host_to)
-    after_sync = np.minimum(after_sync, held + issuing)
+    after_sync = np.minimum(after_sync, sync_duration_ns + issuing)
     in_launch = launch.between(gaps_from, before) + np.where(synced, 0.0, issuing)
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > LONGEST_LATENCY_NS.value)

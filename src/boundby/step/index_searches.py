@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from boundby.step.op_record import OpRecord
 
-# Or whose result has as many entries as were found.
+# Also operators whose result has as many entries as were found.
 _SEARCHES = frozenset(
     (
         "argsort",

@@ -1,4 +1,4 @@
-"""Whether a step is inference: its fixes are then worded differently."""
+"""Whether a step is inference, for which fixes are worded differently."""
 
 from __future__ import annotations
 

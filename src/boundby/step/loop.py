@@ -33,10 +33,10 @@ class Loop:
 
     @property
     def apart(self) -> float:
-        """The share of its operators that need no result of another iteration."""
+        """The share of its operators that do not depend on another iteration."""
         return 1 - sum(map(len, self.chained)) / len(self.records)
 
     @property
     def is_recurrence(self) -> bool:
-        """Whether hardly any of it can be computed for all iterations together."""
+        """Whether most of its operators depend on the iteration before."""
         return self.apart < 1 - CHAINED

@@ -69,6 +69,7 @@ def _python_of_loops(step: StepView, loops: Sequence[Loop]) -> float:
 
 
 def _by_name(step: StepView, loop: Loop) -> Iterable[tuple[int, ...]]:
+    """The operators of a loop, grouped by phase and name."""
     groups: dict[tuple[int, str], list[int]] = defaultdict(list)
     for index in loop.records:
         groups[step.op_records[index].phase, step.op_records[index].name].append(index)

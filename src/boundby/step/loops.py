@@ -94,6 +94,10 @@ def _callers(
 
 
 def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | None:
+    """The loop of the operators at a line; None if nothing repeats often enough.
+
+    `units`: the call that each operator belongs to.
+    """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     names: dict[tuple[int, str], set[int]] = defaultdict(set)
     for index, unit in units.items():
@@ -105,11 +109,13 @@ def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | 
     rounds = max(map(len, names.values()), default=0)
     if rounds < _LEAST:
         return None
-    each = min(rounds, _FEWEST)
-    often = [
-        tuple(group) for group in groups.values() if len({units[index] for index in group}) >= each
+    fewest = min(rounds, _FEWEST)
+    repeated = [
+        tuple(group)
+        for group in groups.values()
+        if len({units[index] for index in group}) >= fewest
     ]
-    covered = sum(map(len, often))
+    covered = sum(map(len, repeated))
     sources = Counter(step.timeline.sources[step.op_records[index].source] for index in units)
     ns = sum(step.op_records[index].ns for index in units)
     span = _span(step, units)
@@ -120,10 +126,10 @@ def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | 
         rounds=rounds,
         is_uniform=covered >= _UNIFORM * len(units),
         records=tuple(units),
-        calls=tuple(often),
-        chained=tuple(chained_calls(step, often)),
+        calls=tuple(repeated),
+        chained=tuple(chained_calls(step, repeated)),
         spans=span,
-        is_rollout=_is_rollout(step, span, min(map(len, often), default=rounds)),
+        is_rollout=_is_rollout(step, span, min(map(len, repeated), default=rounds)),
         ns=ns + _python(step, units),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from boundby.model.estimate import Estimate
 from boundby.step.model import Edit, StepModel
 
-# What an edit saves at least, as expected and at most.
+# Edits with the lowest, the expected and the highest saving.
 Scenarios = tuple[Edit, Edit, Edit]
 
 

@@ -1,4 +1,4 @@
-"""Profiler overhead in a profiled step on a CPU, where it only adds time.
+"""Profiler overhead in a profiled step on a CPU, where it only lengthens the step.
 
 It adds time to each event, most to operators. Python 3.11 also runs all of its instructions slower
 under a profiler (a loop without calls took 1.5 times as long). The relative costs were measured in

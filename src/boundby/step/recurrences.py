@@ -51,10 +51,10 @@ def _issued_at(step: StepView) -> dict[int, int]:
 
 
 def without_cells(step: StepView, loops: Sequence[Loop]) -> list[Loop]:
-    """Loops, of which recurrences of products and gates alone are not chained: there are operators
-    for them.
+    """The loops, without the chains of recurrent cells, for which there are operators.
 
-    Loops whose iterations overlap in time are lines of one body.
+    A cell consists of products and gates alone. Loops whose iterations overlap in time are lines of
+    one body.
     """
     kept_loops = []
     for loop in loops:

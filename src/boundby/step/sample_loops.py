@@ -136,5 +136,5 @@ def _may_loop(step: StepView, record: OpRecord) -> bool:
 
 
 def _for_each(count: int, samples: int) -> bool:
-    """A sum that starts from nothing has one addition less."""
+    """Whether a call occurs once per sample; a sum of n samples has n - 1 additions."""
     return count >= samples - 1 and (count % samples == 0 or (count + 1) % samples == 0)

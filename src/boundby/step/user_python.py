@@ -56,7 +56,7 @@ def stretches(step: StepView) -> list[Stretch]:
         start, end = int(starts[at]), int(stops[at])
         inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
         most = np.bincount(host.name[inside]).max() if len(inside) else 0
-        # However few calls are in it.
+        # A loader counts as a loop, however few calls are in it.
         around = host.start_ns[loads] <= start
         loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
         loops = loaded or bool(most >= LOOP_CALLS.value)
@@ -142,8 +142,8 @@ def _own_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
 
 
 def kept(step: StepView) -> HostTime:
-    """The host time that stays however the model is run: the script's own Python, a library's
-    beside the model, and waiting for batches."""
+    """The host time that does not depend on how the model is run: the script's own Python, a
+    library's outside of the model, and waiting for batches."""
     launches = step.launches
     profiled, passed = step.memoised(_all_beside_a_device)
     if step.no_user_python:

@@ -65,10 +65,10 @@ def _for_samples(step: StepView) -> float:
 
 
 def rolls_out(step: StepView) -> bool:
-    """Whether a training step calls a model many times for the samples that it trains on.
+    """Whether a training step calls a model many times to make the samples that it trains on.
 
-    Without gradients; or all before one backward, with a result that the script reads before the
-    next call, as actions are. More samples are more calls then.
+    The calls are without gradients, or all before one backward, and the script reads a result
+    before the next call, such as an action. More samples then mean more calls.
     """
     timeline, host = step.timeline, step.timeline.host
     forward = np.unique(host.forward[host.forward >= 0])

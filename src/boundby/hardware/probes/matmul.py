@@ -80,7 +80,7 @@ def sweep(
     """Burst roof and curve of one dtype; None if the device cannot multiply it."""
     curve: list[Point] = []
     best: tuple[float, Timing] | None = None
-    with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
+    with tf32(enabled=dtype == "tf32"), onednn.setting_restored():
         for shape in shapes(device, quick=quick):
             tick()
             rows, inner, columns = shape
@@ -117,7 +117,7 @@ def sustained(
     side = affordable_side(device.kind, 2048 if device.kind == "cpu" else 8192, burst.value)
     flops = 2.0 * side**3
     rates: list[float] = []
-    with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
+    with tf32(enabled=dtype == "tf32"), onednn.setting_restored():
         work = product(device, dtype, (side, side, side))
         if work is None:
             return None

@@ -38,7 +38,7 @@ _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
 _LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3  # for a line through them
 # From this ratio on, in-place updates are faster than everything else, beyond noise.
-_PLAINLY = 1.1
+_CLEARLY_FASTER = 1.1
 _REPEATS = {"cuda": 1, "cpu": 3}
 # A CPU reads fastest row by row: a plain sum of everything runs at two thirds of that rate.
 _ROW = 4096
@@ -136,7 +136,7 @@ def _roofs(device: Device, samples: dict[tuple[str, float], list[Timing]]) -> Ba
             for pattern, line in slopes.items()
             if pattern != UPDATE
         ]
-        if update and update.bytes_per_s > _PLAINLY * highest[best].bytes_per_s:
+        if update and update.bytes_per_s > _CLEARLY_FASTER * highest[best].bytes_per_s:
             roofs.append(_roof(f"{name}.{UPDATE}", update.bytes_per_s, None, "in place"))
         levels.append(MemoryLevel(roof=name, capacity=capacity))
         if t0 is None and "copy" in slopes:
@@ -168,13 +168,13 @@ def _slopes(
         points = [point for point in curve if low <= point.size / times <= high]
         if capacity is None and points:
             shortest_ns = min(point.ns for point in curve)
-            slopes[pattern] = _plain_unless_sure(points, shortest_ns)
+            slopes[pattern] = _slope_or_plain_rate(points, shortest_ns)
         elif len(points) >= _FEWEST_POINTS:
             slopes[pattern] = fit(points)
     return slopes
 
 
-def _plain_unless_sure(points: list[Point], shortest_ns: float) -> Line:
+def _slope_or_plain_rate(points: list[Point], shortest_ns: float) -> Line:
     """The fitted slope beyond all caches, or the plain rate if noise makes the fit unreliable: few
     points, or a t0 that is too large."""
     line = fit(points)

@@ -151,12 +151,12 @@ def convolution_flops(
     return matrix_flops(image.dtype, pairs * outer * kernel.shape[dimensions.kernel_input])
 
 
-def joined(window: Window, given: int, made: int) -> int:
+def joined(window: Window, input_size: int, output_size: int) -> int:
     """Along one dimension: pairs of an output position and a place in the window that contains an
     element, neither padding nor a gap between elements."""
-    if made * window.size > _MOST_PAIRS:
-        return made * window.size
-    first = np.arange(made, dtype=np.int64)[:, None] * window.stride - window.padding_low
+    if output_size * window.size > _MOST_PAIRS:
+        return output_size * window.size
+    first = np.arange(output_size, dtype=np.int64)[:, None] * window.stride - window.padding_low
     at = first + np.arange(window.size, dtype=np.int64)[None, :] * window.dilation
-    reach = (given - 1) * window.base_dilation
+    reach = (input_size - 1) * window.base_dilation
     return int(((at >= 0) & (at <= reach) & (at % window.base_dilation == 0)).sum())

@@ -56,20 +56,20 @@ def _merged(arg: cst.Arg, values: Mapping[str, str], drop: tuple[str, ...]) -> c
 
 def _extended(options: cst.Dict, values: Mapping[str, str], drop: tuple[str, ...]) -> cst.Dict:
     changed = {*values, *drop}
-    kept = [
-        one
-        for one in options.elements
+    remaining = [
+        element
+        for element in options.elements
         if not (
-            isinstance(one, cst.DictElement)
-            and isinstance(one.key, cst.SimpleString)
-            and one.key.evaluated_value in changed
+            isinstance(element, cst.DictElement)
+            and isinstance(element.key, cst.SimpleString)
+            and element.key.evaluated_value in changed
         )
     ]
     added = [
         cst.DictElement(key=cst.SimpleString(f'"{name}"'), value=cst.parse_expression(value))
         for name, value in values.items()
     ]
-    return options.with_changes(elements=[*kept, *added])
+    return options.with_changes(elements=[*remaining, *added])
 
 
 def _appended(args: list[cst.Arg], values: Mapping[str, str]) -> list[cst.Arg]:
@@ -79,7 +79,7 @@ def _appended(args: list[cst.Arg], values: Mapping[str, str]) -> list[cst.Arg]:
         for name, value in values.items()
     ]
     if not args:
-        return [*(_followed(one, _SPACE) for one in added[:-1]), added[-1]]
+        return [*(_followed(arg, _SPACE) for arg in added[:-1]), added[-1]]
     last = args[-1]
     between = _between(args)
     # What followed the last argument, with its comma if it had one, now ends the call; a comment on
@@ -97,7 +97,7 @@ def _appended(args: list[cst.Arg], values: Mapping[str, str]) -> list[cst.Arg]:
     return [
         *args[:-1],
         _followed(last, first),
-        *(_followed(one, between) for one in added[:-1]),
+        *(_followed(arg, between) for arg in added[:-1]),
         added[-1].with_changes(**closing),
     ]
 

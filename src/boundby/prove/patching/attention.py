@@ -38,21 +38,21 @@ def _switched(program: Program) -> Iterator[Call]:
 
 def _made(program: Program, fix: ChosenFix) -> Iterator[Call]:
     """The calls that make the models, or the configurations they are made from."""
-    found = [
+    calls = [
         (file, call)
         for model in fix.objects or program.sites.models
         for site in model.made[:1]
         for file, call in program.calls_at(site)
         if last_name(call.func) in _MADE_BY
     ]
-    if not found:
-        found = [
+    if not calls:
+        calls = [
             (file, call)
             for file, call in program.executed_calls()
             if (name := file.full_name(call.func)).startswith("transformers.")
             and name.endswith("Config")
         ]
-    yield from dict.fromkeys(found)
+    yield from dict.fromkeys(calls)
 
 
 def _calls_of_torchs(program: Program) -> Iterator[Call]:

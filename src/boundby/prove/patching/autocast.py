@@ -110,7 +110,11 @@ class _Autocast:
         if not isinstance(root, cst.Call):
             return False
         names = {node.value for node in file.find(cst.Name)}
-        name = next(one for one in ("loss", "autocast_loss", "_autocast_loss") if one not in names)
+        name = next(
+            candidate
+            for candidate in ("loss", "autocast_loss", "_autocast_loss")
+            if candidate not in names
+        )
         code = file.code(root)
         require_torch(file)
         file.insert_above(statement, f"{self._header}\n    {name} = {code}\n")
@@ -122,7 +126,11 @@ class _Autocast:
         allow."""
         if len(statements) == 1 and isinstance(statements[0], cst.With):
             body = cast(list[Statement], inner_statements(statements[0]))
-            starts = [at for at, one in enumerate(body) if self._calls_model(file, one)]
+            starts = [
+                at
+                for at, inner_statement in enumerate(body)
+                if self._calls_model(file, inner_statement)
+            ]
             if starts:
                 self._cover(file, body[starts[0] :])
                 return
@@ -136,8 +144,10 @@ class _Autocast:
             if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
                 continue
             for block in blocks_of(statement):
-                inner = [one for one in block.children if _is_statement(one) and file.ran(one)]
-                if any(self._calls_model(file, one) for one in inner):
+                inner = [
+                    child for child in block.children if _is_statement(child) and file.ran(child)
+                ]
+                if any(self._calls_model(file, child) for child in inner):
                     self._cover(file, cast(list[Statement], inner))
         self._wrap(file, run)
 
@@ -152,7 +162,9 @@ def _up_to_loss(
 ) -> Sequence[Statement]:
     """Without the last statements that make nothing for backward."""
     needed = set(_names(file, backward))
-    makes = [at for at, one in enumerate(statements) if needed & set(_assigned(file, one))]
+    makes = [
+        at for at, statement in enumerate(statements) if needed & set(_assigned(file, statement))
+    ]
     return statements[: makes[-1] + 1] if makes else statements
 
 
@@ -160,14 +172,16 @@ def _bodies(file: SourceFile) -> Iterator[list[Statement]]:
     blocks: list[Block] = [file.module, *file.find(cst.IndentedBlock)]
     for block in blocks:
         yield [
-            cast(Statement, one) for one in block.body if _is_statement(one) and _may_run(file, one)
+            cast(Statement, statement)
+            for statement in block.body
+            if _is_statement(statement) and _may_run(file, statement)
         ]
 
 
 def _siblings(file: SourceFile, statement: Statement) -> Iterator[Statement]:
     block = file.parent(statement)
     if isinstance(block, (cst.Module, cst.IndentedBlock)):
-        yield from (cast(Statement, one) for one in block.body)
+        yield from (cast(Statement, sibling) for sibling in block.body)
     else:
         raise CannotWriteError("it is written in one line with a loop or a condition")
 
@@ -192,7 +206,7 @@ def _names(file: SourceFile, node: cst.CSTNode) -> Iterator[str]:
 def _assigned(file: SourceFile, node: cst.CSTNode) -> Iterator[str]:
     targets: Iterable[cst.CSTNode] = ()
     if isinstance(node, cst.Assign):
-        targets = [one.target for one in node.targets]
+        targets = [target.target for target in node.targets]
     elif isinstance(node, (cst.AugAssign, cst.AnnAssign, cst.NamedExpr)):
         targets = [node.target]
     for target in targets:

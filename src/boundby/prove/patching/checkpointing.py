@@ -31,8 +31,8 @@ def write_no_checkpoints(program: Program, fix: ChosenFix) -> None:
             file.change(call, _run_once)
         elif name == "gradient_checkpointing_enable" and isinstance(call.func, cst.Attribute):
             file.change(call, _disabled)
-        elif (given := keyword(call, "gradient_checkpointing")) is not None:
-            if file.code(given.value) == "False":
+        elif (argument := keyword(call, "gradient_checkpointing")) is not None:
+            if file.code(argument.value) == "False":
                 continue
             file.change(call, partial(with_keywords, values={"gradient_checkpointing": "False"}))
         else:

@@ -45,28 +45,28 @@ def write_line(program: Program, fix: ChosenFix, *, line: str) -> None:
 def write_cudnn_benchmark(program: Program, fix: ChosenFix) -> None:
     """Write the setting where the script sets it, otherwise below the imports."""
     name = "torch.backends.cudnn.benchmark"
-    found = [
+    assignments = [
         (file, assign)
         for file in program.files.values()
         for assign in file.find(cst.Assign)
         if file.ran(assign) and file.full_name(assign.targets[0].target) == name
     ]
-    for file, assign in found:
+    for file, assign in assignments:
         file.change(assign.value, lambda _: cst.Name("True"))
-    if not found:
+    if not assignments:
         insert_below_imports(program.script, f"{name} = True")
 
 
 def _with_first_argument(program: Program, function: str, value: str) -> bool:
     """Set this argument in the executed calls of a function; False if there are none."""
-    found = [
+    calls = [
         (file, call)
         for file, call in program.executed_calls()
         if file.full_name(call.func) == function and call.args and not call.args[0].star
     ]
-    for file, call in found:
+    for file, call in calls:
         file.change(call.args[0], partial(_valued, value=value))
-    return bool(found)
+    return bool(calls)
 
 
 def _valued(arg: Any, value: str) -> Any:

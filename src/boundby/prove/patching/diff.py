@@ -39,8 +39,8 @@ def _rest(content: bytes) -> list[str]:
 
 
 def _written(line: str) -> bytes:
-    found = line.encode("latin-1")
-    return found if found.endswith(b"\n") else found + b"\n" + _NO_NEWLINE
+    encoded = line.encode("latin-1")
+    return encoded if encoded.endswith(b"\n") else encoded + b"\n" + _NO_NEWLINE
 
 
 def _quoted(name: str) -> str:

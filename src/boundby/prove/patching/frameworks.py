@@ -58,8 +58,8 @@ def argument_of(framework: Framework, fix: str) -> Argument | None:
 
 def words_of(framework: Framework, argument: Argument) -> str:
     """The change in the framework's own terms."""
-    given = ", ".join(f"{name}={value}" for name, value in argument.values.items())
-    call = f"{framework.settings[0]}({given})"
+    arguments = ", ".join(f"{name}={value}" for name, value in argument.values.items())
+    call = f"{framework.settings[0]}({arguments})"
     return f"{argument.option}, or {call}" if argument.option else call
 
 

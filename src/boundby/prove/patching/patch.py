@@ -122,8 +122,8 @@ def write_patch(
     written: list[str] = []
     manual: list[ManualStep] = []
     order = list(WRITERS)
-    known = [fix for fix in fixes if fix.fix in WRITERS]
-    for fix in sorted(known, key=lambda fix: order.index(fix.fix)):
+    writable = [fix for fix in fixes if fix.fix in WRITERS]
+    for fix in sorted(writable, key=lambda fix: order.index(fix.fix)):
         argument = argument_of(framework, fix.fix) if framework is not None else None
         change, writer = fix.change, WRITERS[fix.fix]
         if framework is not None and argument is not None:
@@ -186,7 +186,9 @@ def diff_root(files: Sequence[Path], folder: Path) -> Path:
     contains all of the files."""
     folder = folder.resolve()
     start = files[0].parent if files else folder
-    repository = next((one for one in (start, *start.parents) if (one / ".git").exists()), None)
+    repository = next(
+        (candidate for candidate in (start, *start.parents) if (candidate / ".git").exists()), None
+    )
     for root in (repository, folder, *folder.parents):
         if root is not None and all(file.is_relative_to(root) for file in files):
             return root

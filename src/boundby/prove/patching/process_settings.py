@@ -73,7 +73,7 @@ def require_torch(file: SourceFile) -> None:
 
 
 def torch_import(file: SourceFile) -> list[str]:
-    added = any(file.code(one).strip() == "import torch" for one in file.added())
+    added = any(file.code(statement).strip() == "import torch" for statement in file.added())
     imported = added or any(
         isinstance(small, cst.Import)
         and any(

@@ -66,8 +66,8 @@ class Program:
         restores = [file.snapshot() for file in self.files.values()]
 
         def restore() -> None:
-            for one in restores:
-                one()
+            for undo in restores:
+                undo()
 
         return restore
 
@@ -79,8 +79,8 @@ class Program:
     def calls_at(self, site: Site) -> list[Call]:
         """The calls that cover a line, the shortest first: the innermost of nested ones."""
         file = self.file_of(site)
-        found = [call for call in file.executed_calls() if site.line in file.lines_of(call)]
-        return [(file, call) for call in sorted(found, key=lambda call: len(file.code(call)))]
+        calls = [call for call in file.executed_calls() if site.line in file.lines_of(call)]
+        return [(file, call) for call in sorted(calls, key=lambda call: len(file.code(call)))]
 
     def constructor(self, made: ObjectSite) -> Call:
         """The call that makes an object: by its class's name, or by a variable that holds it."""
@@ -93,11 +93,11 @@ class Program:
             if made.type_name
             in (last_name(call.func), file.full_name(call.func).rpartition(".")[2])
         ]
-        found = named or [one for one in calls if _is_variable(*one)]
-        if len(found) != 1:
+        matching = named or [call for call in calls if _is_variable(*call)]
+        if len(matching) != 1:
             where = made.made[0].where
             raise CannotWriteError(f"the call that makes {made.type_name} at {where} is not clear")
-        return found[0]
+        return matching[0]
 
     def bound(self, made: ObjectSite) -> Bound:
         """The statement that assigns an object to a name: in the function that makes it, or in one
@@ -126,13 +126,13 @@ class Program:
         if isinstance(target, (cst.Name, cst.Attribute)):
             return file.code(target)
         if isinstance(target, cst.Tuple):
-            names = [file.code(one.value) for one in target.elements]
+            names = [file.code(element.value) for element in target.elements]
             called = [name for name in names if name in self._called_names(made.used)]
             return called[0] if len(called) == 1 else None
         return None
 
     def _called_names(self, used: Sequence[Site]) -> set[str]:
-        calls = (one for site in used for one in self.calls_at(site))
+        calls = (call for site in used for call in self.calls_at(site))
         return {file.code(call.func).split(".")[0] for file, call in calls}
 
     def model_call(self, site: Site, models: Sequence[ObjectSite]) -> Call:
@@ -144,11 +144,11 @@ class Program:
             except CannotWriteError:
                 continue
         calls = self.calls_at(site)
-        found = [one for one in calls if last_name(one[1].func) in names]
-        found = found or [one for one in calls if self._may_be_model(*one)]
-        if len(found) != 1:
+        matching = [call for call in calls if last_name(call[1].func) in names]
+        matching = matching or [call for call in calls if self._may_be_model(*call)]
+        if len(matching) != 1:
             raise CannotWriteError(f"the call of the model at {site.where} is not clear")
-        return found[0]
+        return matching[0]
 
     def _may_be_model(self, file: SourceFile, call: cst.Call) -> bool:
         """A variable that is called: not a function or class, nor a method of a value."""
@@ -161,11 +161,11 @@ class Program:
 
     @cached_property
     def functions(self) -> dict[str, list[tuple[SourceFile, cst.FunctionDef]]]:
-        found: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
+        by_name: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
         for file in self.files.values():
             for function in file.find(cst.FunctionDef):
-                found.setdefault(function.name.value, []).append((file, function))
-        return found
+                by_name.setdefault(function.name.value, []).append((file, function))
+        return by_name
 
 
 class Reach:
@@ -216,7 +216,7 @@ def _small_statement(statement: cst.SimpleStatementLine, type_name: str) -> cst.
     """Of the statements in one line, the one that makes an object of this type; else the last."""
     for small in statement.body:
         calls = matchers.findall(small, matchers.Call())
-        if any(isinstance(one, cst.Call) and last_name(one.func) == type_name for one in calls):
+        if any(isinstance(call, cst.Call) and last_name(call.func) == type_name for call in calls):
             return small
     return statement.body[-1]
 

@@ -74,9 +74,9 @@ class SourceFile:
 
     def statement(self, node: cst.CSTNode) -> Statement:
         """The statement that contains a node, or is it."""
-        for one in (node, *self.above(node)):
-            if isinstance(one, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-                return one
+        for ancestor in (node, *self.above(node)):
+            if isinstance(ancestor, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+                return ancestor
         raise CannotWriteError("it is written in one line with a loop or a condition")
 
     def statements_at(self, line: int) -> Statement | None:
@@ -100,10 +100,10 @@ class SourceFile:
         """Whether all statements in it were executed, except those without code."""
         if isinstance(statement, cst.SimpleStatementLine):
             return self.ran(statement) or all(map(_has_no_code, statement.body))
-        own = self._places[statement].start.line
-        if not isinstance(statement, cst.Try) and own not in self._executed:
+        first_line = self._places[statement].start.line
+        if not isinstance(statement, cst.Try) and first_line not in self._executed:
             return False
-        return all(self.ran_whole(one) for one in inner_statements(statement))
+        return all(self.ran_whole(inner) for inner in inner_statements(statement))
 
     # Editing
 
@@ -148,10 +148,10 @@ class SourceFile:
     def snapshot(self) -> Callable[[], None]:
         """Returns a function that removes all later edits."""
         edits = (self._changes, self._above, self._below, self._wraps)
-        kept = [{node: list(found) for node, found in edit.items()} for edit in edits]
+        copies = [{node: list(changes) for node, changes in edit.items()} for edit in edits]
 
         def restore() -> None:
-            for edit, before in zip(edits, kept, strict=True):
+            for edit, before in zip(edits, copies, strict=True):
                 cast(dict[Any, Any], edit).clear()
                 cast(dict[Any, Any], edit).update(before)
 
@@ -207,13 +207,15 @@ class _Editor(cst.CSTTransformer):
         body: list[Statement] = []
         place = 0
         while place < len(parts):
-            wrap = next((one for one in wraps if one[0] == place), None)
+            wrap = next((candidate for candidate in wraps if candidate[0] == place), None)
             if wrap is None:
                 body += parts[place]
                 place += 1
             else:
                 body.append(
-                    _under(wrap[2], [one for part in parts[place : wrap[1] + 1] for one in part])
+                    _under(
+                        wrap[2], [inner for part in parts[place : wrap[1] + 1] for inner in part]
+                    )
                 )
                 place = wrap[1] + 1
         return updated.with_changes(body=body)
@@ -240,17 +242,17 @@ def _under(header: str, statements: Sequence[Any]) -> Statement:
 
 def blocks_of(statement: cst.CSTNode) -> list[cst.CSTNode]:
     """The blocks of a compound statement, with those of its `else`, `except` and `finally`."""
-    found: list[cst.CSTNode] = []
+    blocks: list[cst.CSTNode] = []
     for child in statement.children:
         if isinstance(child, (cst.IndentedBlock, cst.SimpleStatementSuite)):
-            found.append(child)
+            blocks.append(child)
         elif isinstance(child, (cst.Else, cst.If, cst.ExceptHandler, cst.Finally, cst.MatchCase)):
-            found += blocks_of(child)
-    return found
+            blocks += blocks_of(child)
+    return blocks
 
 
 def inner_statements(statement: cst.CSTNode) -> list[cst.CSTNode]:
-    return [one for block in blocks_of(statement) for one in _body(block)]
+    return [inner for block in blocks_of(statement) for inner in _body(block)]
 
 
 def _body(block: cst.CSTNode) -> list[cst.CSTNode]:
@@ -268,7 +270,7 @@ def _has_no_code(small: cst.BaseSmallStatement) -> bool:
 
 
 def _index(body: Sequence[cst.CSTNode], node: cst.CSTNode) -> int:
-    return next(place for place, one in enumerate(body) if one is node)
+    return next(place for place, other in enumerate(body) if other is node)
 
 
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
