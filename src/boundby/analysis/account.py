@@ -121,7 +121,7 @@ def attribute_step(
         )
     op_records, scaled = parts.op_records, parts.scaled
     notes: list[Note] = []
-    busy = sum(work.exposed_ns for work in op_records)
+    busy = sum(record.exposed_ns for record in op_records)
     if busy + parts.dispatch_ns > wall_ns:
         factor = wall_ns / (busy + parts.dispatch_ns)
         notes.append(_scale_down(op_records, factor, timeline))
@@ -231,10 +231,10 @@ def _on_lines(idle: Mapping[str, float]) -> dict[str, float]:
 def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:
     """Scale down operators that add up to more than the step time; return a note about it."""
     on_device = len(timeline.device) > 0
-    for work in op_records:
-        work.exposed_ns *= factor
+    for record in op_records:
+        record.exposed_ns *= factor
         # On a CPU everything in a profiled step is slower than in a clean one, operators too.
-        work.ns *= 1.0 if on_device else factor
+        record.ns *= 1.0 if on_device else factor
     several = not on_device and len(np.unique(timeline.host.thread)) > 1
     reason = "on several threads " if several else ""
     return Note(
@@ -276,13 +276,13 @@ def _account(op_records: list[OpRecord], idle: dict[str, float], wall_ns: float)
         "bandwidth": {"device_memory": 0.0, "host_link": 0.0, "network": 0.0},
         "overhead": dict.fromkeys(LABELS, 0.0) | idle | {"small_kernels": 0.0},
     }
-    for work in op_records:
-        name, part = tables.group_of(work)
-        ns[name] += work.exposed_ns
+    for record in op_records:
+        name, part = tables.group_of(record)
+        ns[name] += record.exposed_ns
         if part is not None:
-            parts[name][part] += work.exposed_ns
-        if work.floor_ns is not None and work.ns:
-            excess[name] += work.exposed_ns * max(0.0, 1 - work.floor_ns / work.ns)
+            parts[name][part] += record.exposed_ns
+        if record.floor_ns is not None and record.ns:
+            excess[name] += record.exposed_ns * max(0.0, 1 - record.floor_ns / record.ns)
     ns["overhead"] += sum(idle.values())
 
     def group(name: str, *, with_excess: bool) -> Group:
@@ -316,7 +316,7 @@ def _utilisation(
     sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
     hfu_sheet = _ideal_ns(units, sheet, wall_ns)
     moved_bytes = sum(
-        work.cost.bytes for work in op_records if work.cost and work.bound != "host_link"
+        record.cost.bytes for record in op_records if record.cost and record.bound != "host_link"
     )
     memory = machine.rate("memory.dram")
     return Utilisation(

@@ -63,8 +63,8 @@ def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
 def _split(
     row: LineRow, function: Ints, ns: np.ndarray, caller: Ints, above: Ints, sources: list[str]
 ) -> list[CallerRow]:
-    """By the innermost callers of which there are several that count; otherwise by the one
-    caller."""
+    """The row divided by its innermost callers at the first level where several are significant;
+    otherwise by its only caller."""
     innermost: list[CallerRow] = []
     has_function = function >= 0
     at, ns = function[has_function], ns[has_function]
@@ -87,11 +87,11 @@ def _by_caller(
 ) -> list[CallerRow]:
     places: dict[int, float] = defaultdict(float)
     calls: dict[int, set[int]] = defaultdict(set)
-    for place, calls_here, part in zip(
+    for place, call, part in zip(
         caller[function].tolist(), function.tolist(), share.tolist(), strict=True
     ):
         places[place] += part
-        calls[place].add(calls_here)
+        calls[place].add(call)
     counted = {place: part for place, part in places.items() if place >= 0 and part >= _COUNTS}
     whole = sum(counted.values())
     ranked = sorted(counted, key=lambda place: -counted[place])[:_MOST_CALLERS]

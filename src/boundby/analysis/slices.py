@@ -38,7 +38,7 @@ def slices_of(timeline: Timeline, attribution: Attribution) -> list[Slice]:
     required = np.zeros(len(timeline.host), np.bool_)
     required[launched[launched >= 0]] = True
     room = MOST_SLICES - len(on_device) - len(kept_gaps) - int(required.sum())
-    others = _longest(timeline.host.duration_ns, _worth_showing(timeline) & ~required, room)
+    others = _longest(timeline.host.duration_ns, _shown_rows(timeline) & ~required, room)
     on_host = np.sort(np.concatenate([np.flatnonzero(required), others]))
     lookup = _Lookup(timeline, attribution)
     slices = [lookup.of_host(int(row)) for row in on_host]
@@ -68,15 +68,15 @@ def _gaps(timeline: Timeline) -> tuple[Gaps | None, Ints]:
     return gaps, _longest(lengths, lengths >= _SHORTEST_GAP_NS, _MOST_GAPS)
 
 
-def _worth_showing(timeline: Timeline) -> Mask:
+def _shown_rows(timeline: Timeline) -> Mask:
     host = timeline.host
     is_module = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
     python = np.isin(host.kind, PYTHON_FRAMES)
-    shown: Mask = ~python | is_module[host.name] | _python_alone(timeline)
+    shown: Mask = ~python | is_module[host.name] | _python_without_operators(timeline)
     return shown
 
 
-def _python_alone(timeline: Timeline) -> Mask:
+def _python_without_operators(timeline: Timeline) -> Mask:
     """Python functions with no operator and no runtime call inside, the outermost ones."""
     host = timeline.host
     python = np.isin(host.kind, PYTHON_FRAMES)
@@ -117,36 +117,36 @@ class _Lookup:
 
     def __init__(self, timeline: Timeline, attribution: Attribution) -> None:
         self._timeline = timeline
-        self._works = attribution.op_records
+        self._op_records = attribution.op_records
         self._member = attribution.member
         rows = {
             (row.name, row.bound, row.where, row.inside, row.shapes): index
             for index, row in enumerate(attribution.ops)
         }
         shapes = {-1: ""}
-        for call in {work.call for work in self._works} - {-1}:
+        for call in {record.call for record in self._op_records} - {-1}:
             shapes[call] = shapes_of(timeline.calls[call])
         self._op_of_work = [
             rows.get(
                 (
-                    work.name,
-                    work.bound,
-                    _entry(timeline.sources, work.source),
-                    _entry(timeline.sources, work.inside),
-                    shapes[work.call],
+                    record.name,
+                    record.bound,
+                    _entry(timeline.sources, record.source),
+                    _entry(timeline.sources, record.inside),
+                    shapes[record.call],
                 )
             )
-            for work in self._works
+            for record in self._op_records
         ]
-        self._work_of_row = {work.row: index for index, work in enumerate(self._works)}
+        self._record_of_row = {record.row: index for index, record in enumerate(self._op_records)}
 
     def of_host(self, row: int) -> Slice:
         timeline = self._timeline
         host = timeline.host
-        index = self._work_of_row.get(row)
+        index = self._record_of_row.get(row)
         # On a CPU operators are the work itself; on a device they only launch it.
         on_cpu = index is not None and not len(timeline.device)
-        work = self._works[index] if index is not None and on_cpu else None
+        record = self._op_records[index] if index is not None and on_cpu else None
         return Slice(
             lane="host",
             number=int(host.thread[row]),
@@ -155,8 +155,8 @@ class _Lookup:
             ns=float(host.duration_ns[row]),
             where=_entry(timeline.sources, int(host.source[row])),
             op=self._op_of_work[index] if index is not None else None,
-            bound=work.bound if work else None,
-            floor_ns=work.floor_ns if work else None,
+            bound=record.bound if record else None,
+            floor_ns=record.floor_ns if record else None,
             cause=_HOST_CAUSES.get(int(host.kind[row])),
         )
 
@@ -164,9 +164,9 @@ class _Lookup:
         timeline = self._timeline
         device = timeline.device
         index = int(self._member[event])
-        work = self._works[index]
+        record = self._op_records[index]
         ns = float(device.duration_ns[event])
-        floor = work.floor_ns
+        floor = record.floor_ns
         return Slice(
             lane="stream",
             number=int(device.stream[event]),
@@ -174,10 +174,10 @@ class _Lookup:
             start_ns=float(device.start_ns[event] - timeline.start_ns),
             ns=ns,
             op=self._op_of_work[index],
-            bound=work.bound,
+            bound=record.bound,
             # An operator's roofline minimum is divided among its kernels by their time.
-            floor_ns=floor * ns / work.ns if floor is not None and work.ns else floor,
-            where=_entry(timeline.sources, work.source),
+            floor_ns=floor * ns / record.ns if floor is not None and record.ns else floor,
+            where=_entry(timeline.sources, record.source),
             flow=flow if flow >= 0 else None,
         )
 

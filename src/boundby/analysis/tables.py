@@ -33,9 +33,9 @@ _CLASSES: tuple[ClassName, ...] = (
 )
 
 
-def group_of(work: OpRecord) -> tuple[str, str | None]:
+def group_of(record: OpRecord) -> tuple[str, str | None]:
     """The group and part of the account that an operation belongs to."""
-    match work.bound:
+    match record.bound:
         case "compute":
             return "compute", None
         case "memory":
@@ -56,24 +56,24 @@ def op_rows(op_records: list[OpRecord], timeline: Timeline, machine: Machine) ->
     """One row per operator, line and shapes; the longest first."""
     gathered: dict[tuple[object, ...], list[OpRecord]] = defaultdict(list)
     shapes: dict[int, str] = {}
-    for work in op_records:
-        if work.call >= 0 and work.call not in shapes:
-            shapes[work.call] = shapes_of(timeline.calls[work.call])
-        key = (work.name, work.bound, work.source, work.inside, shapes.get(work.call, ""))
-        gathered[key].append(work)
+    for record in op_records:
+        if record.call >= 0 and record.call not in shapes:
+            shapes[record.call] = shapes_of(timeline.calls[record.call])
+        key = (record.name, record.bound, record.source, record.inside, shapes.get(record.call, ""))
+        gathered[key].append(record)
     rows = [_op_row(records, timeline, machine, shapes) for records in gathered.values()]
     rows.sort(key=lambda row: -row.ns)
     return rows[:_MOST_ROWS]
 
 
 def _op_row(
-    same: list[OpRecord], timeline: Timeline, machine: Machine, shapes: dict[int, str]
+    records: list[OpRecord], timeline: Timeline, machine: Machine, shapes: dict[int, str]
 ) -> OpRow:
-    first = same[0]
-    ns = sum(work.ns for work in same)
-    costs = [work.cost for work in same if work.cost is not None]
-    floors = [work.floor_ns for work in same if work.floor_ns is not None]
-    floor = sum(floors) if len(floors) == len(same) else None
+    first = records[0]
+    ns = sum(record.ns for record in records)
+    costs = [record.cost for record in records if record.cost is not None]
+    floors = [record.floor_ns for record in records if record.floor_ns is not None]
+    floor = sum(floors) if len(floors) == len(records) else None
     # On a CPU an operation is small if it is too short, compared with its overhead, to be compared.
     comparable = first.bound != "small" or len(timeline.device) > 0
     fraction = floor / ns if floor is not None and ns and comparable else None
@@ -83,14 +83,14 @@ def _op_row(
         op_class=class_of(first),
         where=_entry(timeline.sources, first.source),
         inside=_entry(timeline.sources, first.inside),
-        module=_common_module({_entry(timeline.modules, work.module) for work in same}),
+        module=_common_module({_entry(timeline.modules, record.module) for record in records}),
         phase=Phase(first.phase).name.lower(),
         shapes=shapes.get(first.call, ""),
         dtype=dtype_of(timeline.calls[first.call]) if first.call >= 0 else None,
-        count=len(same),
+        count=len(records),
         ns=ns,
-        median_ns=statistics.median(work.ns for work in same),
-        deviation_ns=statistics.pstdev(work.ns for work in same),
+        median_ns=statistics.median(record.ns for record in records),
+        deviation_ns=statistics.pstdev(record.ns for record in records),
         floor_ns=floor,
         excess_ns=ns - floor if floor is not None else None,
         flops=sum(cost.total_flops for cost in costs) if costs else None,
@@ -128,7 +128,7 @@ def _common_module(modules: set[str | None]) -> str | None:
 
 
 def _light_limit(machine: Machine, one: OpRecord) -> float:
-    """How far past its roof a piece of work may seem before it is suspect."""
+    """How far beyond its roof an operator may seem before it is suspect."""
     cost = one.cost
     if one.bound == "compute":
         return PAST_MEMORY_ROOF.value
@@ -162,14 +162,14 @@ def line_rows(
     texts: Mapping[str, SourceLine],
 ) -> list[LineRow]:
     """The whole step by source line; backward operations at the line of their forward."""
-    pieces = [_work_piece(work, work.source) for work in op_records]
+    pieces = [_record_piece(record, record.source) for record in op_records]
     pieces += [
         _Piece(line_time.source, "overhead", line_time.label, line_time.ns) for line_time in spent
     ]
     within: dict[str, list[_Piece]] = defaultdict(list)
-    for work in op_records:
-        if work.inside >= 0 and work.source >= 0:
-            within[timeline.sources[work.source]].append(_work_piece(work, work.inside))
+    for record in op_records:
+        if record.inside >= 0 and record.source >= 0:
+            within[timeline.sources[record.source]].append(_record_piece(record, record.inside))
     for line_time in spent:
         if line_time.inside >= 0 and line_time.source >= 0:
             piece = _Piece(line_time.inside, "overhead", line_time.label, line_time.ns)
@@ -183,12 +183,12 @@ def line_rows(
 
 
 def module_rows(op_records: list[OpRecord], timeline: Timeline, wall_ns: float) -> list[LineRow]:
-    pieces = [_work_piece(work, work.module) for work in op_records]
+    pieces = [_record_piece(record, record.module) for record in op_records]
     return _rows_by(pieces, timeline.modules, wall_ns)
 
 
-def _work_piece(work: OpRecord, place: int) -> _Piece:
-    return _Piece(place, *group_of(work), work.exposed_ns, work.floor_ns or 0.0)
+def _record_piece(record: OpRecord, place: int) -> _Piece:
+    return _Piece(place, *group_of(record), record.exposed_ns, record.floor_ns or 0.0)
 
 
 def _rows_by(pieces: Sequence[_Piece], names: list[str], wall_ns: float) -> list[LineRow]:
@@ -221,10 +221,10 @@ def class_rows(op_records: list[OpRecord]) -> list[ClassRow]:
     """Classes of operators: little of the arithmetic may take most of the time."""
     ns: dict[str, float] = defaultdict(float)
     flops: dict[str, float] = defaultdict(float)
-    for work in op_records:
-        name = class_of(work)
-        ns[name] += work.ns
-        flops[name] += work.cost.total_flops if work.cost else 0.0
+    for record in op_records:
+        name = class_of(record)
+        ns[name] += record.ns
+        flops[name] += record.cost.total_flops if record.cost else 0.0
     total_ns, total_flops = sum(ns.values()), sum(flops.values())
     contraction = flops["contraction"] / ns["contraction"] if ns["contraction"] else None
     rows = []
@@ -254,24 +254,24 @@ def collective_rows(op_records: list[OpRecord]) -> list[CollectiveRow]:
     thread runs is not counted beside it.
     """
     gathered: dict[tuple[str, float | None], list[OpRecord]] = defaultdict(list)
-    for work in op_records:
-        if work.bound == "network":
-            cost = work.cost
+    for record in op_records:
+        if record.bound == "network":
+            cost = record.cost
             size = max(cost.bytes_read, cost.bytes_written) if cost else None
-            gathered[work.name, size].append(work)
+            gathered[record.name, size].append(record)
     run = {size for name, size in gathered if not name.startswith(_ASKS_FOR_COLLECTIVE)}
     rows = []
     for (name, size), records in gathered.items():
         if name.startswith(_ASKS_FOR_COLLECTIVE) and size in run:
             continue
-        ns = sum(work.ns for work in records)
+        ns = sum(record.ns for record in records)
         rows.append(
             CollectiveRow(
                 name=name,
                 bytes=size,
                 count=len(records),
                 ns=ns,
-                exposed_ns=sum(work.exposed_ns for work in records),
+                exposed_ns=sum(record.exposed_ns for record in records),
                 bytes_per_s=size * len(records) / ns * 1e9 if size and ns else None,
             )
         )
@@ -292,9 +292,9 @@ def _with_text(row: LineRow, texts: Mapping[str, SourceLine]) -> LineRow:
 def total_matrix_flops(op_records: list[OpRecord]) -> dict[str, float]:
     """Matrix arithmetic by unit."""
     units: dict[str, float] = defaultdict(float)
-    for work in op_records:
-        if work.cost is not None and matrix_flops(work.cost):
-            for unit, amount in work.cost.flops.items():
+    for record in op_records:
+        if record.cost is not None and matrix_flops(record.cost):
+            for unit, amount in record.cost.flops.items():
                 if unit.startswith("matmul."):
                     units[unit] += amount
     return dict(units)

@@ -164,23 +164,23 @@ def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
 def _at_zero(step_model: StepModel, group: GroupName) -> Edit:
     """The edit that sets one group's time to zero."""
     op_ns = {
-        index: work.ns * left
-        for index, work in enumerate(step_model.op_records)
-        if (left := _left_of(work, group, step_model.machine)) < 1
+        index: record.ns * left
+        for index, record in enumerate(step_model.op_records)
+        if (left := _left_of(record, group, step_model.machine)) < 1
     }
     edit = Edit.set_time(op_ns)
     return edit + step_model.without_host if group == "overhead" else edit
 
 
-def _left_of(work: OpRecord, group: GroupName, machine: Machine) -> float:
+def _left_of(record: OpRecord, group: GroupName, machine: Machine) -> float:
     """The share of an operator's time that remains when a group's time is zero."""
-    match group, work.bound:
+    match group, record.bound:
         case ("compute", "compute"):
-            floor = machine.memory_ns(work.cost) if work.cost else None
+            floor = machine.memory_ns(record.cost) if record.cost else None
         case ("bandwidth", "memory"):
-            floor = machine.compute_ns(work.cost) if work.cost else None
+            floor = machine.compute_ns(record.cost) if record.cost else None
         case ("bandwidth", "network" | "host_link") | ("overhead", "small" | "python"):
             floor = 0.0
         case _:
             return 1.0
-    return min(1.0, (floor or 0.0) / work.ns) if work.ns else 1.0
+    return min(1.0, (floor or 0.0) / record.ns) if record.ns else 1.0

@@ -93,7 +93,7 @@ def cpu_work(
     for row in np.flatnonzero(counted):
         if is_unknown[row] and not kernel[row]:
             continue
-        work = OpRecord(
+        record = OpRecord(
             name=timeline.names[host.name[row]],
             op_class="unknown",
             bound="unknown",
@@ -106,21 +106,21 @@ def cpu_work(
             phase=int(host.phase[row]),
             call=int(host.call[row]),
         )
-        cost = costed.of_call[work.call] if works_itself[row] else None
+        cost = costed.of_call[record.call] if works_itself[row] else None
         if cost is not None:
-            cost = costed.on(cost, allowed_dtype(precision, work.name, on_cuda=False))
-            work.cost = cost
-            work.floor_ns = machine.floor(cost)
-            work.op_class = costs.op_class(work.name) or "unknown"
+            cost = costed.on(cost, allowed_dtype(precision, record.name, on_cuda=False))
+            record.cost = cost
+            record.floor_ns = machine.floor(cost)
+            record.op_class = costs.op_class(record.name) or "unknown"
             # An operation shorter than its dispatch is overhead, and too short to compare.
             is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
-            work.bound = "small" if is_small else bound_of(machine, cost, 1)
-            if work.op_class == "communication":
-                work.bound, work.floor_ns = (
+            record.bound = "small" if is_small else bound_of(machine, cost, 1)
+            if record.op_class == "communication":
+                record.bound, record.floor_ns = (
                     "network",
                     None,
                 )  # the memory roof does not apply to the network
-        op_records.append(work)
+        op_records.append(record)
     _hide_background(op_records, timeline)
     return op_records, DispatchCost(counted, dispatch_ns, float(dispatch_ns[works_itself].sum()))
 
@@ -133,16 +133,16 @@ def _hide_background(op_records: list[OpRecord], timeline: Timeline) -> None:
     """
     host = timeline.host
 
-    def is_background(work: OpRecord) -> bool:
-        return work.op_class == "communication" and host.kind[work.row] != HostKind.OP
+    def is_background(record: OpRecord) -> bool:
+        return record.op_class == "communication" and host.kind[record.row] != HostKind.OP
 
-    rows = np.array([work.row for work in op_records if not is_background(work)], np.int64)
+    rows = np.array([record.row for record in op_records if not is_background(record)], np.int64)
     begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
-    for work in filter(is_background, op_records):
-        start = host.start_ns[work.row]
-        end = start + host.duration_ns[work.row]
+    for record in filter(is_background, op_records):
+        start = host.start_ns[record.row]
+        end = start + host.duration_ns[record.row]
         covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
-        work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
+        record.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
 
 
 def _working(timeline: Timeline, costed: Costs) -> Mask:

@@ -88,11 +88,11 @@ def cpu_step_parts(
     speed_ratio = expected_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
     slower = on_core * min(DISTURBED_CPU.value, speed_ratio)
     if lost.clean_ns:
-        work_ns = dispatch.costed_ns + sum(work.exposed_ns for work in op_records)
+        work_ns = dispatch.costed_ns + sum(record.exposed_ns for record in op_records)
         slower = min(slower, clean / max(1.0, work_ns))
-    for work in op_records:
-        work.ns *= slower
-        work.exposed_ns *= slower
+    for record in op_records:
+        record.ns *= slower
+        record.exposed_ns *= slower
     data = slower * line_times.total("data")
     if data_ns is not None:
         # If operators make the batch, they have their own time.
@@ -113,7 +113,7 @@ def _work_for_data(timeline: Timeline, op_records: Sequence[OpRecord]) -> float:
     """The time of operations inside a loader that makes its batches itself."""
     host = timeline.host
     loads = np.append(nearest(host.parent, host.kind == HostKind.DATA) >= 0, False)
-    return sum(work.exposed_ns for work in op_records if loads[work.row])
+    return sum(record.exposed_ns for record in op_records if loads[record.row])
 
 
 def _waited_for_data(timeline: Timeline) -> float:

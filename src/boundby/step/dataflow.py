@@ -72,12 +72,12 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
     current: dict[int, int] = {}
     inside = _inside(timeline, op_records)
     for index in flow.order:
-        work = op_records[index]
+        record = op_records[index]
         # Memory allocated outside of any operation holds nothing until it is written.
-        while fresh and fresh[-1][0] <= work.row:
+        while fresh and fresh[-1][0] <= record.row:
             current.pop(fresh.pop()[1], None)
-        tensors = _tensors(timeline, work)
-        written = _written_at(work.name, tensors)
+        tensors = _tensors(timeline, record)
+        written = _written_at(record.name, tensors)
         for position, tensor in enumerate(tensors):
             read = tensor.storage and position != written
             flow.given[index].append(_read(flow, current, index, tensor) if read else None)
@@ -87,7 +87,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
         for storage, size in made:
             _read_own(flow, current, index, inside, storage)
             _make(flow, current, index, storage, size)
-        if work.name.endswith("_") and tensors and tensors[0].storage:
+        if record.name.endswith("_") and tensors and tensors[0].storage:
             _make(flow, current, index, tensors[0].storage, tensors[0].bytes)
         makers = {flow.values[value].maker for value in flow.reads[index]}
         flow.makers[index] = makers - {OUTSIDE, index}
@@ -136,8 +136,8 @@ def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: f
     flow.values.append(Value(maker=index, bytes=size))
 
 
-def _tensors(timeline: Timeline, work: OpRecord) -> tuple[Tensor, ...]:
-    return timeline.calls[work.call].tensors if work.call >= 0 else ()
+def _tensors(timeline: Timeline, record: OpRecord) -> tuple[Tensor, ...]:
+    return timeline.calls[record.call].tensors if record.call >= 0 else ()
 
 
 def _issue_order(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
@@ -145,20 +145,20 @@ def _issue_order(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int
     that."""
     host = timeline.host
     ends = host.start_ns + host.duration_ns
-    placed = [index for index, work in enumerate(op_records) if work.row >= 0]
+    placed = [index for index, record in enumerate(op_records) if record.row >= 0]
     # Of two that end together, the inner one began later.
     return sorted(placed, key=lambda i: (int(ends[op_records[i].row]), -op_records[i].row))
 
 
 def _inside(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
     """For each operation the one that calls it; OUTSIDE for none."""
-    work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
-    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
+    index_of = {record.row: index for index, record in enumerate(op_records) if record.row >= 0}
+    around = nearest(timeline.host.parent, _is_work(timeline, index_of))
     parents = timeline.host.parent
     callers = []
-    for work in op_records:
-        parent = int(parents[work.row]) if work.row >= 0 else -1
-        callers.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
+    for record in op_records:
+        parent = int(parents[record.row]) if record.row >= 0 else -1
+        callers.append(index_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
     return callers
 
 
@@ -177,8 +177,8 @@ def _taken(
     """
     allocations = timeline.allocations
     assert allocations is not None
-    work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
-    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
+    index_of = {record.row: index for index, record in enumerate(op_records) if record.row >= 0}
+    around = nearest(timeline.host.parent, _is_work(timeline, index_of))
     allocated: dict[int, list[tuple[int, float]]] = {}
     fresh: list[tuple[int, int]] = []
     for row, storage, size in zip(
@@ -189,7 +189,7 @@ def _taken(
     ):
         owner = int(around[row])
         if owner >= 0:
-            allocated.setdefault(work_of[owner], []).append((storage, float(size)))
+            allocated.setdefault(index_of[owner], []).append((storage, float(size)))
         else:
             fresh.append((row, storage))
     return allocated, fresh[::-1]

@@ -80,7 +80,7 @@ def device_work(
     op_records, calls = [], timeline.calls
     for index, row in enumerate(groups):
         event = int(first[index])
-        work = OpRecord(
+        record = OpRecord(
             name=names[index],
             op_class="unknown",
             bound="unknown",
@@ -89,40 +89,40 @@ def device_work(
             kernels=int(kernels[index]),
         )
         if device.kind[event] == DeviceKind.KERNEL:
-            work.kernel_class = kernel_name(names[index]).kernel_class
+            record.kernel_class = kernel_name(names[index]).kernel_class
         else:
             collective = device.kind[event] == DeviceKind.COLLECTIVE
-            work.kernel_class = "communication" if collective else "copy"
+            record.kernel_class = "communication" if collective else "copy"
         op = int(row) if row >= 0 else int(device.op[event])
-        _place(work, timeline, op)
+        _place(record, timeline, op)
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
-            work.name = timeline.names[timeline.host.name[op]]
+            record.name = timeline.names[timeline.host.name[op]]
         call = _call_of(timeline, int(row), event)
         if payloads[event] >= 0:
             call = int(payloads[event])
         cost = costed.of_call[call] if call >= 0 else None
         if row < 0:
-            _place_event(work, device, event)
+            _place_event(record, device, event)
         if payloads[event] >= 0:
-            work.call = call
+            record.call = call
         elif call >= 0:
-            work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
-            work.call = call
+            record.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
+            record.call = call
         if payloads[event] >= 0:
-            work.op_class, work.bound, work.cost = "communication", "network", cost
+            record.op_class, record.bound, record.cost = "communication", "network", cost
         elif cost is not None:
             on_cuda = timeline.device_kind == "cuda"
-            dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
+            dtype = allowed_dtype(precision, record.name, on_cuda=on_cuda)
             if (instruction := calls[call].hlo) is not None:
                 dtype = xla_dtype(instruction, timeline.device_kind)
             cost = costed.on(cost, "tf32" if on_tf32[index] else dtype)
-            _set_cost(work, machine, _winograd(cost) if on_winograd[index] else cost)
+            _set_cost(record, machine, _winograd(cost) if on_winograd[index] else cost)
         elif call < 0:
-            _cost_event(work, timeline, machine, event)
+            _cost_event(record, timeline, machine, event)
         if call >= 0 and (called := calls[call].hlo) is not None and called.calls_python:
-            # The program waits for the host, with any arguments.
-            work.bound, work.floor_ns = "python", None
-        op_records.append(work)
+            # The program waits for the host, whatever the arguments.
+            record.bound, record.floor_ns = "python", None
+        op_records.append(record)
     return op_records, member
 
 
@@ -161,29 +161,29 @@ def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _place(work: OpRecord, timeline: Timeline, row: int) -> None:
+def _place(record: OpRecord, timeline: Timeline, row: int) -> None:
     """Set the line, module and phase that called an operation."""
     if row < 0:
         return
     host = timeline.host
-    work.row = row
-    work.source = int(host.source[row])
-    work.inside = -1 if host.inside is None else int(host.inside[row])
-    work.module = int(host.module[row])
-    work.phase = int(host.phase[row])
-    work.call = int(host.call[row])
+    record.row = row
+    record.source = int(host.source[row])
+    record.inside = -1 if host.inside is None else int(host.inside[row])
+    record.module = int(host.module[row])
+    record.phase = int(host.phase[row])
+    record.call = int(host.call[row])
 
 
-def _place_event(work: OpRecord, device: DeviceEvents, event: int) -> None:
+def _place_event(record: OpRecord, device: DeviceEvents, event: int) -> None:
     """Set the line, module and phase of an operation that no operator encloses."""
     if device.source is not None and device.source[event] >= 0:
-        work.source = int(device.source[event])
+        record.source = int(device.source[event])
     if device.inside is not None:
-        work.inside = int(device.inside[event])
+        record.inside = int(device.inside[event])
     if device.module is not None:
-        work.module = int(device.module[event])
+        record.module = int(device.module[event])
     if device.phase is not None:
-        work.phase = int(device.phase[event])
+        record.phase = int(device.phase[event])
 
 
 def _call_of(timeline: Timeline, row: int, event: int) -> int:
@@ -197,47 +197,50 @@ def _call_of(timeline: Timeline, row: int, event: int) -> int:
     return -1 if calls is None else int(calls[event])
 
 
-def _set_cost(work: OpRecord, machine: Machine, cost: Cost) -> None:
-    work.cost = cost
-    work.floor_ns = machine.floor(work.cost)
-    work.op_class = costs.op_class(work.name) or "unknown"
-    work.bound = bound_of(machine, work.cost, work.kernels)
-    _forget_beaten_memory_roof(work, machine, cost)
-    if work.op_class == "communication":
-        work.bound, work.floor_ns = "network", None  # the memory roof does not apply to the network
+def _set_cost(record: OpRecord, machine: Machine, cost: Cost) -> None:
+    record.cost = cost
+    record.floor_ns = machine.floor(record.cost)
+    record.op_class = costs.op_class(record.name) or "unknown"
+    record.bound = bound_of(machine, record.cost, record.kernels)
+    _drop_exceeded_memory_minimum(record, machine, cost)
+    if record.op_class == "communication":
+        record.bound, record.floor_ns = (
+            "network",
+            None,
+        )  # the memory roof does not apply to the network
 
 
-def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int) -> None:
+def _cost_event(record: OpRecord, timeline: Timeline, machine: Machine, event: int) -> None:
     """The cost of an event without an operator: copies, memsets and collectives state their
     size."""
     device = timeline.device
     kind = DeviceKind(int(device.kind[event]))
     size = float(device.bytes[event])
     if kind is DeviceKind.COLLECTIVE:
-        work.op_class, work.bound = "communication", "network"
-        work.cost = Cost(bytes_read=size) if size > 0 else None
+        record.op_class, record.bound = "communication", "network"
+        record.cost = Cost(bytes_read=size) if size > 0 else None
         return
     if kind is DeviceKind.KERNEL or size < 0:
         return
-    work.op_class = "movement"
+    record.op_class = "movement"
     if kind in _LINKS:
-        work.bound = "host_link"
-        work.cost = Cost(bytes_read=size)
+        record.bound = "host_link"
+        record.cost = Cost(bytes_read=size)
         rate = machine.rate(_LINKS[kind])
-        work.floor_ns = size / rate * 1e9 if rate else None
+        record.floor_ns = size / rate * 1e9 if rate else None
         return
     reads = size if kind is DeviceKind.COPY_D2D else 0.0
-    work.cost = Cost(bytes_read=reads, bytes_written=size)
-    work.floor_ns = machine.floor(work.cost)
-    work.bound = bound_of(machine, work.cost, work.kernels)
-    _forget_beaten_memory_roof(work, machine, work.cost)
+    record.cost = Cost(bytes_read=reads, bytes_written=size)
+    record.floor_ns = machine.floor(record.cost)
+    record.bound = bound_of(machine, record.cost, record.kernels)
+    _drop_exceeded_memory_minimum(record, machine, record.cost)
 
 
-def _forget_beaten_memory_roof(work: OpRecord, machine: Machine, cost: Cost) -> None:
+def _drop_exceeded_memory_minimum(record: OpRecord, machine: Machine, cost: Cost) -> None:
     """An operation faster than device memory had its data in a cache, whose roof may be unknown."""
     cached = machine.rate("memory.cache") is None and cost.footprint < CACHED_BYTES.value
-    if cached and work.bound == "memory" and (work.floor_ns or 0.0) > work.ns:
-        work.floor_ns = None
+    if cached and record.bound == "memory" and (record.floor_ns or 0.0) > record.ns:
+        record.floor_ns = None
 
 
 def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
@@ -260,9 +263,11 @@ def recomputed_flops(op_records: list[OpRecord], timeline: Timeline) -> float:
     scores."""
     is_recomputed = recomputed(timeline)
     return sum(
-        matrix_flops(work.cost) if work.row >= 0 and is_recomputed[work.row] else work.cost.repeated
-        for work in op_records
-        if work.cost is not None
+        matrix_flops(record.cost)
+        if record.row >= 0 and is_recomputed[record.row]
+        else record.cost.repeated
+        for record in op_records
+        if record.cost is not None
     )
 
 

@@ -25,9 +25,9 @@ _FLOPS_WITH_TANH = {
 }
 
 
-def function_flops(work: OpRecord, call: OpCall | None) -> float:
+def function_flops(record: OpRecord, call: OpCall | None) -> float:
     """The FLOPs of all numbers that an operator makes; zero for a simple operator."""
-    name = work.name.partition("::")[2].removesuffix("_")
+    name = record.name.partition("::")[2].removesuffix("_")
     if name not in _FLOPS or call is None or not call.tensors:
         return 0.0
     each = _FLOPS[name]

@@ -45,6 +45,6 @@ _SEARCHES = frozenset(
 )
 
 
-def searches(work: OpRecord) -> bool:
+def searches(record: OpRecord) -> bool:
     """Whether the operator searches, also in place."""
-    return work.name.rpartition("::")[2].removesuffix("_") in _SEARCHES
+    return record.name.rpartition("::")[2].removesuffix("_") in _SEARCHES
