@@ -92,7 +92,7 @@ def test_undecided_fixes_are_not_called_ineffective() -> None:
     assert "no fix made the program faster" in shown(settled)
 
 
-def test_more_time_is_not_advised_where_the_script_ended_by_itself() -> None:
+def test_larger_budget_is_not_advised_if_the_script_ended_by_itself() -> None:
     still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, open=True)
     ended = Note(code="script-ended", text="the script ended after 3 steps")
     assert "more time" not in shown(still, notes=(ended,))
@@ -100,7 +100,7 @@ def test_more_time_is_not_advised_where_the_script_ended_by_itself() -> None:
     assert not wants_time(diagnosis)
 
 
-def test_a_final_check_without_time_is_told_apart_from_the_fix() -> None:
+def test_final_check_without_time_differs_from_a_failed_fix() -> None:
     why = "no time was left for two processes of the script"
     final = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why=why)
     assert "fused in fresh processes for unfused-optimizer: skipped" in shown(

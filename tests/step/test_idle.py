@@ -56,7 +56,7 @@ def test_idle_time_before_queued_work_is_launch_latency() -> None:
     )
 
 
-def test_without_host_events_nothing_is_blamed_on_the_host() -> None:
+def test_idle_time_without_host_events_is_not_attributed_to_the_host() -> None:
     scene = Scene(end=100)
     scene.on_device(10, 40)
     scene.on_device(60, 100)

@@ -153,7 +153,7 @@ def test_a_late_batch_of_the_profiled_step_does_not_lengthen_the_clean_one() -> 
     assert replay(clean) == pytest.approx(60 * US, rel=1e-3)
 
 
-def test_a_wait_for_data_that_fits_is_left_as_it_is() -> None:
+def test_wait_for_data_that_fits_is_unchanged() -> None:
     waiting = replace(loop([30, 20], [5, 5]), data_ns=np.array([20.0 * US, 0]))
     clean = with_clean_phases(waiting, {"forward": 35.0 * US})
     assert clean.data_ns.tolist() == [20 * US, 0]

@@ -55,8 +55,8 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
     begins, ends = union(timeline.device.start_ns, timeline.device.duration_ns)
     least = min(float((ends - begins).sum()), profiled)
     low, expected, high = (
-        min(profiled, max(least, replay(launches) + unexplained))
-        for launches in (host.low, host.expected, host.high)
+        min(profiled, max(least, replay(sequence) + unexplained))
+        for sequence in (host.low, host.expected, host.high)
     )
     low, high = min(low, expected), max(expected, high)
     return UnprofiledStep(

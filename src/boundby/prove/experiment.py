@@ -355,7 +355,7 @@ class _ProofRun:
             chosen_starts=self._chosen_starts,
             live_starts=self._live_starts,
             final=self._final,
-            manual={step.fix: step.why for step in self._patch.manual} if self._patch else {},
+            manual={manual.fix: manual.why for manual in self._patch.manual} if self._patch else {},
             not_tried=INTERRUPTED if self.interrupted else BUDGET_ENDED,
         )
         proofs = proofs_of(self._evidence, self._candidates, processes)

@@ -78,7 +78,7 @@ def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]
             hidden
             or passing
             or not path.is_file()
-            or any(folder in path.parents for folder in ours)
+            or any(our_folder in path.parents for our_folder in ours)
         ):
             continue
         remaining.append(str(path.relative_to(folder)) if inside else name)

@@ -75,7 +75,8 @@ def launch(
     this process, Ctrl-C included, ends the script's process first.
     """
     result, files, spec_file = (
-        setting.folder / name for name in ("result.msgpack", "written.txt", "spec.msgpack")
+        setting.folder / file_name
+        for file_name in ("result.msgpack", "written.txt", "spec.msgpack")
     )
     for path in (result, files):
         path.unlink(missing_ok=True)
