@@ -139,6 +139,67 @@ def test_configs_of_many_kinds_have_their_parameters(
     assert from_mapping(raw).params / 1e9 == pytest.approx(billions, rel=0.01)
 
 
+SMALL = {
+    "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 32000,
+    "intermediate_size": 4096,
+}  # fmt: skip
+# Read wrong before: widths under other names, experts, and decoders with an encoder's name.
+DINOV2_GIANT = {
+    "model_type": "dinov2", "hidden_size": 1536, "num_hidden_layers": 40, "mlp_ratio": 4,
+    "num_attention_heads": 24, "use_swiglu_ffn": True, "image_size": 518, "patch_size": 14,
+}  # fmt: skip
+QWEN_7B = {
+    "model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "intermediate_size": 22016, "vocab_size": 151936, "tie_word_embeddings": False,
+}  # fmt: skip
+ERNIE_300B = {
+    "model_type": "ernie4_5_moe", "hidden_size": 8192, "num_hidden_layers": 54,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+    "vocab_size": 103424, "hidden_act": "silu", "moe_num_experts": 64, "moe_k": 8,
+    "moe_intermediate_size": 3584, "moe_layer_start_index": 3, "moe_num_shared_experts": 0,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "billions", "active", "causal"),
+    [(DINOV2_GIANT, 1.136, 1.136, False), (QWEN_7B, 7.72, 7.1, True), (ERNIE_300B, 300, 47, True)],
+)
+def test_widths_experts_and_masks_of_kinds_with_other_names(
+    raw: dict[str, object], billions: float, active: float, causal: bool
+) -> None:
+    config = from_mapping(raw)
+    assert config.params / 1e9 == pytest.approx(billions, rel=0.01)
+    assert config.active_params / 1e9 == pytest.approx(active, rel=0.01)
+    assert config.causal == causal
+
+
+@pytest.mark.parametrize(
+    ("more", "causal"),
+    [
+        ({"model_type": "splinter"}, False),
+        ({"model_type": "modernbert_decoder"}, True),
+        ({"model_type": "new", "architectures": ["NewForMaskedLM"]}, False),
+        ({"model_type": "bert", "architectures": ["BertForCausalLM"]}, True),
+        ({"model_type": "new_vision", "vocab_size": None}, False),
+    ],
+)
+def test_mask_follows_from_what_a_model_is_made_for(more: dict[str, object], causal: bool) -> None:
+    assert from_mapping({**SMALL, **more}).causal == causal
+
+
+def test_experts_without_how_many_a_token_meets_are_refused() -> None:
+    raw = {"model_type": "new", **SMALL, "num_experts": 8, "best_experts": 2}
+    with pytest.raises(BoundbyError, match="num_experts_per_tok would"):
+        from_mapping(raw)
+
+
+def test_layers_without_experts_are_counted_by_their_types() -> None:
+    raw = {"model_type": "new", **SMALL, "num_experts": 8, "num_experts_per_tok": 2}
+    assert from_mapping({**raw, "mlp_layer_types": ["dense", *["sparse"] * 3]}).moe_layers == 3
+    assert from_mapping({**raw, "mlp_only_layers": [0, 1]}).moe_layers == 2
+
+
 def test_image_encoders_attend_to_all_patches() -> None:
     vision, diffusion = from_mapping(VISION), from_mapping(DIFFUSION)
     assert (vision.tokens, diffusion.tokens) == (197, 256)
@@ -187,12 +248,6 @@ def test_two_streams_have_weights_for_images_and_for_text(
 def test_other_models_of_diffusers_are_refused(raw: dict[str, object]) -> None:
     with pytest.raises(BoundbyError, match=r"no costs for: DiTTransformer2DModel, .* would"):
         from_mapping(raw)
-
-
-SMALL = {
-    "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 32000,
-    "intermediate_size": 4096,
-}  # fmt: skip
 
 
 def test_a_kind_not_compared_with_a_real_model_is_planned_with_a_note() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from boundby.model.errors import BoundbyError
 from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import ModelConfig
@@ -42,6 +44,7 @@ def diffusion_transformer(raw: Raw, name: str) -> ModelConfig:
         layers=layers + parallel,
         hidden=hidden,
         heads=heads,
+        ffn=sizes.number("ffn") or 4 * hidden,
         tokens=_patches(raw, "sample_size"),
         modulation=scales / (layers + twins + parallel),
         twin_layers=twins,
@@ -54,13 +57,17 @@ def vision_encoder(raw: Raw, name: str) -> ModelConfig:
     sizes = Sizes(raw, name)
     layers, hidden, heads = sizes.stack()
     patches = _patches(raw, "image_size")
+    ffn = sizes.number("ffn") or round(float(raw.get("mlp_ratio") or 4) * hidden)
+    if swiglu := bool(raw.get("use_swiglu_ffn")):  # DINOv2: as many weights as without a gate
+        ffn = 8 * math.ceil(2 * ffn / 3 / 8)
     return _encoder(
         name,
         sizes,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        gated="glu" in activation_of(raw) or bool(raw.get("use_swiglu_ffn")),
+        ffn=ffn,
+        gated=swiglu or "glu" in activation_of(raw),
         tokens=patches + 1 if patches else None,
     )
 
@@ -72,6 +79,7 @@ def _encoder(
     layers: int,
     hidden: int,
     heads: int,
+    ffn: int,
     tokens: int | None,
     gated: bool = False,
     modulation: float = 0.0,
@@ -85,7 +93,7 @@ def _encoder(
         heads=heads,
         kv_heads=sizes.number("kv_heads") or heads,
         head_dim=sizes.head_dim(hidden, heads),
-        ffn=sizes.number("ffn") or 4 * hidden,
+        ffn=ffn,
         vocab=0,
         gated=gated,
         causal=False,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from boundby.model.errors import BoundbyError
-from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
+from boundby.plan.config_values import KEYS, Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import Latent, ModelConfig
 
 # Defaults of a kind for what a config does not state. No gate without an activation:
 _PLAIN = ("gpt", "openai", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
 _GATED = ("gemma", "vaultgemma", "modernbert", "chatglm", "glm", "bitnet", "gte")
-# Encoders, whose tokens see all others.
-_ENCODERS = ("bert", "electra", "mpnet", "esm", "camembert", "ernie", "xlm_roberta", "nomic")
+# Encoders, whose tokens see all others; and decoders with such a name.
+_ENCODERS = (
+    *("bert", "electra", "mpnet", "esm", "ernie", "nomic", "splinter", "tapas", "dpr", "bros"),
+    *("nystromformer", "mra", "roformer", "layoutlm", "data2vec_text", "gte", "jina_embeddings"),
+)
+_DECODERS = ("ernie4", "modernbert_decoder", "bert_generation")
 # The output head is the embedding.
 _TIED = (
     *("gpt2", "gpt_neo", "gpt_bigcode", "bloom", "opt", "mpt", "starcoder2", "gemma"),
-    *("cohere", "granite", "smollm", "xglm"),
+    *("cohere", "granite", "smollm", "xglm", "minicpm"),
 )
 _UNTIED = ("gpt_neox",)
 # Sizes that published configs omit, with the defaults of Transformers' classes.
@@ -42,6 +46,14 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
     layers, hidden, heads = sizes.stack()
     experts = sizes.number("experts")
     ffn = sizes.number("ffn") or round(float(raw.get("expansion_ratio") or 4) * hidden)
+    if kind == "qwen":  # states the widths of the gate and of the other half together
+        ffn //= 2
+    active = sizes.number("active_experts")
+    if experts and not active:
+        raise BoundbyError(
+            f"the config of {name} has {experts} experts, but not how many of them a token meets: "
+            f"{KEYS['active_experts'][0]} would"
+        )
     moe_ffn = sizes.number("moe_ffn") or ffn
     shared = sizes.number("shared_experts")
     if wide := raw.get("shared_expert_intermediate_size"):
@@ -61,12 +73,12 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         vocab=sizes.number("vocab"),
         gated=_is_gated(raw, kind),
         tied=bool(raw.get("tie_word_embeddings", _is_tied(kind))),
-        causal=not any(one in kind for one in _ENCODERS),
+        causal=_is_causal(raw, kind),
         experts=experts,
-        active_experts=max(1, sizes.number("active_experts")) if experts else 0,
+        active_experts=active if experts else 0,
         moe_ffn=moe_ffn if experts else 0,
         shared_experts=shared if experts else 0,
-        dense_layers=sizes.number("dense_layers"),
+        dense_layers=_dense_layers(raw, sizes),
         moe_every=max(1, sizes.number("moe_every")),
         window=sizes.number("window") if windowed else None,
         windowed=windowed,
@@ -94,10 +106,30 @@ def _kv_heads(raw: Raw, sizes: Sizes, kind: str) -> int:
     return sizes.number("kv_heads")
 
 
+def _dense_layers(raw: Raw, sizes: Sizes) -> int:
+    """Layers without experts in a model that has them."""
+    if isinstance(kinds := raw.get("mlp_layer_types"), list):
+        return sum(one == "dense" for one in kinds)
+    return sizes.number("dense_layers") + len(raw.get("mlp_only_layers") or ())
+
+
+def _is_encoder(kind: str) -> bool:
+    return any(one in kind for one in _ENCODERS) and not kind.startswith(_DECODERS)
+
+
+def _is_causal(raw: Raw, kind: str) -> bool:
+    """By what the model was made for, or by its kind; towers of images and sound have no
+    vocabulary."""
+    made_for = " ".join(str(one) for one in raw.get("architectures") or ())
+    if "CausalLM" in made_for or "MaskedLM" in made_for:
+        return "CausalLM" in made_for
+    return any(raw.get(one) for one in KEYS["vocab"]) and not _is_encoder(kind)
+
+
 def _is_tied(kind: str) -> bool:
     if kind.startswith(_UNTIED):
         return False
-    return kind.startswith(_TIED) or any(one in kind for one in _ENCODERS)
+    return kind.startswith(_TIED) or _is_encoder(kind)
 
 
 def _is_gated(raw: Raw, kind: str) -> bool:
@@ -105,7 +137,7 @@ def _is_gated(raw: Raw, kind: str) -> bool:
     if kind.startswith(_GATED) or "glu" in activation or activation.startswith("gated"):
         return True
     if not activation:
-        return not kind.startswith(_PLAIN) and not any(one in kind for one in _ENCODERS)
+        return not kind.startswith(_PLAIN) and not _is_encoder(kind)
     return activation in ("silu", "swish")
 
 
