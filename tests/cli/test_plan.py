@@ -43,7 +43,7 @@ def test_single_operator_is_planned() -> None:
         (("llama-3.1-8b", "--on", "h100", "--batch", "4M"), "write 4M-tokens"),
         (("lama-3.1-8b", "--on", "h100"), "did you mean llama-3.1-8b"),
         (("llama-3.1-8b", "--on", "h100", "--mesh", "tensor=8,tp=2"), "tensor twice"),
-        (("llama-3.1-8b", "--on", "h100", "--mesh", "context=16", "--seq", "8"), "context=8 would"),
+        (("llama-3.1-8b", "--on", "h100", "--mesh", "context=16", "--seq", "8"), "context=8, or"),
         (
             ("llama-3.1-8b", "--on", "h100", "--serve", "--micro-batch", "8"),
             "--micro-batch has no meaning",
@@ -55,6 +55,20 @@ def test_single_operator_is_planned() -> None:
         (("llama-3.1-8b", "--on", "h100", "--in", "8"), "--in has no meaning without --serve"),
         (("llama-3.1-405b", "--on", "h100", "--chips", "8", "--serve"), "16 chips, or"),
         (("matmul", "--on", "v5e"), "matmul needs a shape"),
+        (("llama-3.1-8b", "--on", "h100", "--recompute", "half"), "recompute is none"),
+        (("llama-3.1-8b", "--on", "h100", "--precision", "int4"), "as --weights of a served model"),
+        (("llama-3.1-8b", "--on", "h100", "--mesh", "interleave=4"), "pipeline=2 or more would"),
+        (
+            ("llama-3.1-8b", "--on", "h100", "--mesh", "pipeline=8,interleave=8"),
+            "interleave=4 would",
+        ),
+        (("mixtral-8x7b", "--on", "h100", "--mesh", "expert=3,fsdp=3"), "expert=2 would"),
+        (("mixtral-8x7b", "--on", "h100", "--mesh", "expert=8,fsdp=12"), "a multiple of 8 chips"),
+        (
+            ("llama-3.1-8b", "--on", "h100", "--mesh", "context=8", "--seq", "4097"),
+            "a multiple of 8 tokens, would",
+        ),
+        (("llama-3.1-8b", "--table", "t.csv"), "MODEL has no meaning with --table"),
         (
             ("llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--batch", "10"),
             "over 8 replicas: 8 or 16 would",
@@ -78,6 +92,18 @@ def test_usage_errors_are_one_line(arguments: tuple[str, ...], message: str) -> 
 
 def test_plan_terms_are_explained() -> None:
     assert "V (n-1)/n" in run("--explain", "all-gather").stdout
+
+
+def test_table_that_is_no_text_is_a_one_line_error(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_bytes(b"\x7fELF\xd0")
+    with pytest.raises(BoundbyError, match="no table in CSV format"):
+        group.main(["plan", "--table", str(file)], standalone_mode=False)
+
+
+def test_a_service_has_a_price_per_output_token() -> None:
+    done = run("llama-3.1-8b", "--on", "h100", "--serve", "--batch", "8", "--price", "2.5")
+    assert "USD per million output tokens" in done.stdout
 
 
 def test_a_plan_imports_neither_torch_nor_jax() -> None:

@@ -104,14 +104,25 @@ def _step_ms(batch: int, cache_gb: float) -> float:
     return _step_s(V5E, 8, 26e9, batch * cache_gb * 1e9) * 1e3
 
 
+def _rows_per_chip(target: chips.Target, *, rings: int = 1) -> float:
+    return limits.data_parallel_limit(target, limits.gather_rate(target, rings=rings))
+
+
+def _tensor_limit(target: chips.Target, ffn: int, *, rings: int = 1) -> float:
+    return limits.tensor_limit(target, ffn, limits.gather_rate(target, rings=rings))
+
+
+def _mixed_batch(target: chips.Target, ffn: int) -> float:
+    return limits.mixed_batch(target, ffn, limits.gather_rate(target))
+
+
 GATHER, REDUCE, ALL = (
     collectives.all_gather_ns,
     collectives.all_reduce_ns,
     collectives.all_to_all_ns,
 )
 V = 2 * 1024 * 4096
-across = limits.gather_rate(H100, across=True)
-rows_per_chip = limits.data_parallel_batch
+ACROSS = 8 * H100.fabric.egress  # a node's NICs
 
 ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "roofline-ex1a": (1.01, lambda: _compute_s(H100, 1e12) * 1e3),
@@ -168,9 +179,9 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "sharding-q2d first": (11.7, lambda: _bandwidth_us(GATHER, V / 4, _ring(16, rings=2), V4)),
     "sharding-q2d second": (31, lambda: _bandwidth_us(GATHER, V, _ring(64, rings=3), V4)),
     "sharding-q3": (2, lambda: GATHER(256, _ring(4), V4) / 1e3),
-    "sharding-q4a": (1.606, lambda: 8192 / (2 * rows_per_chip(V5P))),
-    "sharding-q4b": (2550, lambda: rows_per_chip(V5P)),
-    "sharding-q4c": (5100, lambda: 2 * rows_per_chip(V5P)),
+    "sharding-q4a": (1.606, lambda: 8192 / (2 * _rows_per_chip(V5P))),
+    "sharding-q4b": (2550, lambda: _rows_per_chip(V5P)),
+    "sharding-q4c": (5100, lambda: 2 * _rows_per_chip(V5P)),
     "sharding-q10": (
         0.25,
         lambda: _bandwidth_us(ALL, V, _ring(4), V4) / _bandwidth_us(GATHER, V, _ring(4), V4),
@@ -191,28 +202,28 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     ),
     "transformers-q8": (3840, lambda: limits.critical_batch(V5E, weight_bytes=1, experts=256 / 8)),
     "training-ex1": (9.6e9, lambda: V5P.memory_bytes / 10),
-    "training-ex2": (2550, lambda: rows_per_chip(V5P)),
-    "training-ex3": (850, lambda: rows_per_chip(V5P, rings=3)),
-    "training-ex4": (7.6e6, lambda: rows_per_chip(V5P, rings=3) * POD),
-    "training-ex5": (4.7e4, lambda: 40e6 / rows_per_chip(V5P, rings=3)),
-    "training-ex6a": (18823, lambda: 16e6 / rows_per_chip(V5P, rings=3)),
+    "training-ex2": (2550, lambda: _rows_per_chip(V5P)),
+    "training-ex3": (850, lambda: _rows_per_chip(V5P, rings=3)),
+    "training-ex4": (7.6e6, lambda: _rows_per_chip(V5P, rings=3) * POD),
+    "training-ex5": (4.7e4, lambda: 40e6 / _rows_per_chip(V5P, rings=3)),
+    "training-ex6a": (18823, lambda: 16e6 / _rows_per_chip(V5P, rings=3)),
     "training-ex6b": (17, lambda: _compute_s(V5P, 6.3e24, 18823, 0.5) / DAY),
-    "training-ex7": (11.76, lambda: limits.tensor_limit(V5P, 30000)),
-    "training-ex8": (2.04e4, lambda: 8 * rows_per_chip(V5P)),
-    "training-ex9": (19.61, lambda: limits.tensor_limit(V5P, 50000)),
+    "training-ex7": (11.76, lambda: _tensor_limit(V5P, 30000)),
+    "training-ex8": (2.04e4, lambda: 8 * _rows_per_chip(V5P)),
+    "training-ex9": (19.61, lambda: _tensor_limit(V5P, 50000)),
     "training-ex10": (13.9, lambda: limits.best_fsdp(48000, 64, 32768)),
-    "training-ex11": (99, lambda: limits.mixed_batch(V5P, 32768)),
-    "training-ex12": (4.064e5, lambda: 4096 * limits.mixed_batch(V5P, 32768)),
+    "training-ex11": (99, lambda: _mixed_batch(V5P, 32768)),
+    "training-ex12": (4.064e5, lambda: 4096 * _mixed_batch(V5P, 32768)),
     "training-ex13": (73440, lambda: _peak(V5P) / V5P.fabric.egress),
-    "training-ex14": (2353, lambda: 2e6 / rows_per_chip(V5P, rings=3)),
-    "training-ex15": (108, lambda: limits.mixed_batch(V5P, 30000)),
-    "training-ex16": (18520, lambda: 2e6 / limits.mixed_batch(V5P, 30000)),
+    "training-ex14": (2353, lambda: 2e6 / _rows_per_chip(V5P, rings=3)),
+    "training-ex15": (108, lambda: _mixed_batch(V5P, 30000)),
+    "training-ex16": (18520, lambda: 2e6 / _mixed_batch(V5P, 30000)),
     "training-ex17": (111, lambda: 2e6 / (2 * POD)),
     "training-q1": (1.31e10, lambda: LLAMA2_13B.params),
     "training-q2a": (130, lambda: 10 * LLAMA2_13B.params / 1e9),
     "training-q3a": (393, lambda: 4096 * V5P.memory_bytes / 1e12),
-    "training-q3c": (3.48e6, lambda: 4096 * rows_per_chip(V5P, rings=3)),
-    "training-q3d": (235, lambda: limits.mixed_batch(V5P, 13824)),
+    "training-q3c": (3.48e6, lambda: 4096 * _rows_per_chip(V5P, rings=3)),
+    "training-q3d": (235, lambda: _mixed_batch(V5P, 13824)),
     "training-q3e": (1333, lambda: limits.best_fsdp(3e6, 4096, 13824)),
     "training-q3f": (310.5, lambda: _compute_s(V5P, 6 * 3e6 * 13e9, 4096, 0.4) * 1e3),
     "applied-training-ex1": (5.63e10, lambda: 80 * LLAMA3_70B.dense_ffn_params),
@@ -235,7 +246,7 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         lambda: (2 * _full_recompute(LLAMA3_70B, 4e6) + 700e9) / POD,
     ),
     "applied-training-ex10": (468, lambda: Training(sequence=4096, batch=1024).tokens / POD),
-    "applied-training-ex11": (113, lambda: limits.mixed_batch(V5P, 28672)),
+    "applied-training-ex11": (113, lambda: _mixed_batch(V5P, 28672)),
     "applied-training-ex12": (1618, lambda: limits.best_fsdp(4 * 1024**2, POD, 28672)),
     "inference-ex1": (2048, lambda: _attention_intensity(4096, 4096)),
     "inference-pq1a": (
@@ -295,7 +306,7 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         8.537,
         lambda: _step_s(V5E, 16, 70e9, 32 * CACHE_70B * 8192) * 1e3,
     ),
-    "applied-inference-q3e": (26, lambda: limits.tensor_limit(V5E, 28672, rings=2)),
+    "applied-inference-q3e": (26, lambda: _tensor_limit(V5E, 28672, rings=2)),
     "applied-inference-q4 bf16": (240, lambda: limits.critical_batch(V5E)),
     "applied-inference-q4 int8 weights": (
         120,
@@ -344,8 +355,8 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "gpus-q2.1": (3.6e12, lambda: 8 * limits.gather_rate(H100)),
     "gpus-q2.2": (3.6e12, lambda: 8 * limits.gather_rate(H100)),
     "gpus-q2.3": (1.04e3, lambda: _bandwidth_us(GATHER, 2 * 4096 * 65536, _ring(8), H100)),
-    "gpus-ex4": (3.6e12, lambda: limits.gather_rate(GB200, across=True)),
-    "gpus-q3.1a": (400e9, lambda: across),
+    "gpus-ex4": (3.6e12, lambda: GB200.fabric.domain * GB200.fabric.egress),
+    "gpus-q3.1a": (400e9, lambda: ACROSS),
     "gpus-pq1": (65, lambda: _bandwidth_us(GATHER, 2 * 1024 * 16384, _ring(8), H100)),
     "gpus-pq2": (
         1e9 * 7 / (64 * 450e9) * 1e6,
@@ -358,18 +369,18 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         1.3e3 * (255 / 256) / (31 / 32),
         lambda: _bandwidth_us(GATHER, 2 * 8192 * 32768, Group(size=256, local=8, domains=32), H100),
     ),
-    "gpus-ex7 in a node": (2200, lambda: rows_per_chip(H100)),
-    "gpus-ex7 across nodes": (2475, lambda: _peak(H100) / across),
-    "gpus-ex8a": (3.96e7, lambda: 16000 * _peak(H100) / across),
-    "gpus-ex9": (7.92e4, lambda: 128 / 4 * _peak(H100) / across),
-    "gpus-ex10": (1237, lambda: _peak(H100) / across / 2),
-    "gpus-ex11": (11.3, lambda: 28000 * across / _peak(H100)),
-    "gpus-q5.1 in a node": (2500, lambda: rows_per_chip(B200)),
-    "gpus-q5.1 across nodes": (5625, lambda: _peak(B200) / limits.gather_rate(B200, across=True)),
+    "gpus-ex7 in a node": (2200, lambda: _rows_per_chip(H100)),
+    "gpus-ex7 across nodes": (2475, lambda: _peak(H100) / ACROSS),
+    "gpus-ex8a": (3.96e7, lambda: 16000 * _peak(H100) / ACROSS),
+    "gpus-ex9": (7.92e4, lambda: 128 / 4 * _peak(H100) / ACROSS),
+    "gpus-ex10": (1237, lambda: _peak(H100) / ACROSS / 2),
+    "gpus-ex11": (11.3, lambda: 28000 * ACROSS / _peak(H100)),
+    "gpus-q5.1 in a node": (2500, lambda: _rows_per_chip(B200)),
+    "gpus-q5.1 across nodes": (5625, lambda: _peak(B200) / (8 * B200.fabric.egress)),
     "gpus-q5.2a": (8.75, lambda: 10 * 70e9 / H100.memory_bytes),
     "gpus-q5.2b": (40, lambda: _compute_s(H100, 6 * 70e9 * 15e12, 4096, 0.45) / DAY),
     "gpus-q5.2d": (87.5, lambda: 10 * 70e9 / 8 / 1e9),
-    "gpus-q5.2f": (309, lambda: _peak(H100) / (8 * across)),
+    "gpus-q5.2f": (309, lambda: _peak(H100) / (8 * ACROSS)),
     "gpus-q5.3": (2048, lambda: Training(sequence=4096, batch=384).tokens / 768),
 }
 _MS_BY_CACHE_GB = {

@@ -43,3 +43,18 @@ def test_batches_and_ranges_are_read() -> None:
     for text in ("many", "8..", ""):
         with pytest.raises(BoundbyError):
             parse_range(text)
+
+
+def test_one_replica_may_have_a_pipeline() -> None:
+    """One sequence on 64 chips: more than the tensor ways of a node."""
+    found = search(
+        models.MODELS["llama-3.1-8b"], Training(sequence=4096, batch=1), chips.find("h100"), 64
+    )
+    assert found.choices[0].mesh["pipeline"] > 1
+
+
+def test_batch_without_a_layout_names_those_that_have_one() -> None:
+    with pytest.raises(BoundbyError, match="97 would, or a number of chips"):
+        search(
+            models.MODELS["llama-3.1-8b"], Training(sequence=4096, batch=10), chips.find("h100"), 97
+        )

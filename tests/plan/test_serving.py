@@ -1,64 +1,12 @@
 """Properties of a planned service: parts add up, physics is monotone."""
 
-import dataclasses
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult
-from boundby.plan import chips, models, requests, serving
-from boundby.plan.chips import Target
-from boundby.plan.serving import Service
-
-LLAMA = models.MODELS["llama-3.1-8b"]
-SERVICES = st.builds(
-    Service,
-    batch=st.sampled_from([1, 4, 32]),
-    input_tokens=st.sampled_from([16, 1024]),
-    output_tokens=st.sampled_from([16, 512]),
-    tensor=st.sampled_from([1, 2, 8]),
-    weights=st.sampled_from(["bfloat16", "int8", "int4", "float8"]),
-)
-
-
-def _scaled(target: Target, part: str) -> Target:
-    roofs = [
-        msgspec.structs.replace(roof, value=roof.value * 2) if roof.name.startswith(part) else roof
-        for roof in target.machine.roofs
-    ]
-    faster = dataclasses.replace(
-        target, machine=msgspec.structs.replace(target.machine, roofs=roofs)
-    )
-    if part == "matmul":
-        rates = {unit: 2 * rate for unit, rate in target.sustained.items()}
-        return dataclasses.replace(faster, sustained=rates)
-    return dataclasses.replace(faster, link=2 * target.link) if part == "network" else faster
-
-
-@settings(deadline=None, max_examples=25)
-@given(SERVICES, st.sampled_from(["memory", "matmul", "network", "vector"]))
-def test_a_faster_chip_is_never_slower(service: Service, part: str) -> None:
-    h100 = chips.find("h100")
-    faster = _scaled(h100, part)
-    batch = service.batch
-    token = serving.decode(LLAMA, service, h100, batch).ns
-    assert serving.decode(LLAMA, service, faster, batch).ns <= token * 1.0001
-    first = serving.prefill_ns(LLAMA, service, h100, batch)
-    assert serving.prefill_ns(LLAMA, service, faster, batch) <= first * 1.0001
-
-
-@settings(deadline=None, max_examples=25)
-@given(SERVICES)
-def test_token_takes_at_least_its_memory_time(service: Service) -> None:
-    h100 = chips.find("h100")
-    step = serving.decode(LLAMA, service, h100, service.batch)
-    read = serving.weight_bytes(LLAMA, service) - LLAMA.vocab * LLAMA.hidden * 2 / service.tensor
-    assert step.ns * 1e-9 >= read / h100.memory_rate
-    assert step.ns == pytest.approx(sum(step))
+from boundby.plan import requests
 
 
 def test_time_per_token_grows_with_the_batch_and_throughput_too() -> None:

@@ -18,6 +18,7 @@ MODELS = models.MODELS
         ("llama-3.1-8b", "h100", Mesh(fsdp=64, zero=1), 1024),
         ("llama-3.1-8b", "h100", Mesh(data=64), 64),
         ("llama-3.1-8b", "v5p", Mesh(data=8, fsdp=8), 64),
+        ("llama-3.1-70b", "rtx4090", Mesh(data=8, fsdp=8), 64),
         ("llama-3.1-8b", "rtx4090", Mesh(fsdp=8), 64),
         ("llama-3.1-70b", "a100", Mesh(fsdp=1024), 1024),
         ("llama-3.1-70b", "h100", Mesh(fsdp=32, tensor=8), 256),
@@ -63,3 +64,11 @@ def test_each_micro_batch_adds_its_time() -> None:
         return simulated_ns(step, config, mesh)
 
     assert seconds(8 * 64) - seconds(8 * 63) == pytest.approx(seconds(8 * 8) - seconds(8 * 7))
+
+
+def test_host_is_as_far_behind_without_overlap() -> None:
+    config, mesh = MODELS["gpt2"], Mesh(fsdp=8)
+    job, h100 = Training(sequence=512, batch=8), chips.find("h100")
+    apart = msgspec.structs.replace(job, overlap=False)
+    beside = simulated_step(config, mesh, job, h100).expected_ns
+    assert simulated_step(config, mesh, apart, h100).expected_ns >= beside

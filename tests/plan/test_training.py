@@ -1,67 +1,17 @@
-"""Properties of a planned step: parts add up, physics is monotone, units hold."""
-
-import dataclasses
+"""A planned step: known ratios, impossible layouts, what is noted."""
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import boundby
 from boundby.model.errors import BoundbyError
 from boundby.plan import chips, models
-from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh, parse
 from boundby.plan.result import memory_bytes, plan_training
 from boundby.plan.training import Training, plan_step
 
 LLAMA = models.MODELS["llama-3.1-8b"]
 JOB = Training(sequence=4096, batch=64)
-MESHES = st.sampled_from(
-    [
-        Mesh(fsdp=8),
-        Mesh(fsdp=8, zero=1),
-        Mesh(data=2, fsdp=4, tensor=2),
-        Mesh(tensor=8),
-        Mesh(tensor=2, pipeline=4, fsdp=2, zero=1),
-        Mesh(tensor=2, context=2, fsdp=8),
-    ]
-)
-
-
-def _faster(target: Target, *, memory: float = 1, matmul: float = 1, link: float = 1) -> Target:
-    roofs = [
-        msgspec.structs.replace(
-            roof, value=roof.value * (memory if roof.name.startswith("memory") else matmul)
-        )
-        for roof in target.machine.roofs
-    ]
-    return dataclasses.replace(
-        target,
-        machine=msgspec.structs.replace(target.machine, roofs=roofs),
-        sustained={unit: rate * matmul for unit, rate in target.sustained.items()},
-        link=target.link * link,
-        fabric=msgspec.structs.replace(target.fabric, egress=target.fabric.egress * link),
-    )
-
-
-@settings(deadline=None, max_examples=20)
-@given(MESHES, st.sampled_from(["h100", "a100", "b200", "v5p", "mi300x"]))
-def test_parts_add_up_to_the_step(mesh: Mesh, chip: str) -> None:
-    plan = plan_training(LLAMA, mesh, JOB, chips.find(chip))
-    assert sum(term.exposed_ns for term in plan.terms) == pytest.approx(plan.step_ns.expected)
-    assert all(0 <= term.exposed_ns <= term.total_ns * 1.0001 for term in plan.terms)
-    assert plan.step_ns.low <= plan.step_ns.expected <= plan.step_ns.high
-    assert plan.overlapped_ns <= plan.serial_ns
-
-
-@settings(deadline=None, max_examples=20)
-@given(MESHES, st.sampled_from(["memory", "matmul", "link"]))
-def test_a_faster_chip_is_never_slower(mesh: Mesh, part: str) -> None:
-    h100 = chips.find("h100")
-    faster = _faster(h100, **{part: 2.0})
-    now = plan_step(LLAMA, mesh, JOB, h100).expected_ns
-    assert plan_step(LLAMA, mesh, JOB, faster).expected_ns <= now * 1.0001
 
 
 def test_no_prediction_exceeds_the_roofline() -> None:
@@ -111,7 +61,7 @@ def test_narrow_heads_on_small_models_are_bound_by_the_host() -> None:
     ("mesh", "message"),
     [
         ("tensor=3", "tensor=2 would"),
-        ("pipeline=64", "at most 32"),
+        ("pipeline=64", "at most pipeline=32 would"),
         ("expert=8,fsdp=8", "has no experts"),
         ("fsdp=128", "does not fill 128 replicas"),
     ],
@@ -190,17 +140,3 @@ def test_the_critical_batch_of_experts_is_that_of_each_of_them() -> None:
     found = {limit.name: limit.value for limit in plan.limits}
     assert found["critical batch"] == pytest.approx(4 * dense.limits[0].value)
     assert 1 <= found["balanced FSDP"] <= 32
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    st.sampled_from(
-        ["fsdp=8,tensor=8,data=64", "data=64,tensor=8", "fsdp=512", "context=8,fsdp=8,tensor=2"]
-    ),
-    st.sampled_from(["h100", "v5e", "gb200"]),
-)
-def test_the_expected_time_lies_between_perfect_overlap_and_none(mesh: str, chip: str) -> None:
-    plan = boundby.plan("llama-3.1-8b", chip, mesh)
-    assert plan.overlapped_ns <= plan.step_ns.expected * 1.0001
-    assert plan.step_ns.expected <= plan.serial_ns * 1.0001
-    assert plan.step_ns.low <= plan.step_ns.expected <= plan.step_ns.high

@@ -86,16 +86,18 @@ def _explain(term: str) -> None:
 
 
 # Options that apply to some requests only.
-_LAYOUT = ("mesh", "micro_batch", "attention", "compiled", "no_overlap", "price")
-_TRAINING = (*_LAYOUT, "recompute", "search", "sweep", "sequence")
+_LAYOUT = ("mesh", "micro_batch", "recompute", "price")
+_PROGRAM = ("attention", "compiled", "no_overlap")
+_TRAINING = (*_LAYOUT, *_PROGRAM, "search", "sweep", "sequence")
 _SERVING = ("input_tokens", "output_tokens", "weights")
 _JOB = (*_TRAINING, *_SERVING, "batch", "serve")
 _IGNORED = {
+    "table": (*_JOB, "model", "shape", "chip", "chips", "precision"),
     "matmul": _JOB,
     "saved": (*_JOB, "precision"),
-    "serve": tuple(name for name in _TRAINING if name != "mesh"),
-    "search": (*_LAYOUT, "recompute", "sweep", *_SERVING),
-    "sweep": (*_LAYOUT, "recompute", "chips", *_SERVING),
+    "serve": tuple(one for one in _TRAINING if one not in ("mesh", "price")),
+    "search": (*_LAYOUT, "sweep", *_SERVING),
+    "sweep": (*_LAYOUT, "chips", *_SERVING),
 }
 
 
@@ -106,10 +108,15 @@ def _check_together(options: dict[str, Any]) -> None:
 
     request = next((name for name in ("serve", "search", "sweep") if options[name]), None)
     context = click.get_current_context()
-    flags = {option.name: option.opts[0] for option in context.command.params}
+    flags = {
+        one.name: one.human_readable_name if isinstance(one, click.Argument) else one.opts[0]
+        for one in context.command.params
+    }
     ignored: tuple[str, ...] = _SERVING
     with_what = "without --serve"
-    if options["model"] == "matmul":
+    if options["table"]:
+        ignored, with_what = _IGNORED["table"], "with --table, whose rows state it"
+    elif options["model"] == "matmul":
         ignored, with_what = _IGNORED["matmul"], "for one product"
     elif requests.is_diagnosis(options["model"]):
         ignored, with_what = _IGNORED["saved"], "for a saved diagnosis"
@@ -128,6 +135,7 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
     if options["table"]:
         from boundby.plan import table
 
+        _check_together(options)
         return table.predict_file(options["table"])
     if not options["model"]:
         raise BoundbyError("plan needs a model, `matmul MxKxN`, --table FILE.csv or --explain TERM")
@@ -151,6 +159,7 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
             output_tokens=options["output_tokens"],
             precision=options["precision"],
             weights=options["weights"],
+            usd_per_hour=options["price"],
         )
     if options["search"] or options["sweep"]:
         counts = requests.parse_range(options["sweep"] or str(options["chips"] or 8))
@@ -160,8 +169,11 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
             counts,
             batch=options["batch"],
             sequence=options["sequence"],
-            precision=options["precision"],
             is_sweep=bool(options["sweep"]),
+            precision=options["precision"],
+            overlap=not options["no_overlap"],
+            compiled=options["compiled"],
+            attention=options["attention"],
         )
     if requests.is_diagnosis(options["model"]):
         return requests.plan_saved(options["model"], options["chip"], options["chips"] or 1)

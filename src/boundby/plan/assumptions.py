@@ -28,14 +28,13 @@ FIT_SOURCES = (
 PCIE_DOMAIN, PCIE_EGRESS = 8, 12.5e9
 # SMs if the table has none: only wave quantisation depends on it (range 46 to 188).
 UNKNOWN_UNITS = 100
-# Without a unit for a type, its products run on the next wider one.
+# Without a unit for a type, its products run on the first of these that the chip has.
 WIDER_UNITS: dict[str, tuple[str, ...]] = {
-    "matmul.float4": ("matmul.float8", "matmul.bfloat16", "matmul.float16"),
-    "matmul.float8": ("matmul.bfloat16", "matmul.float16"),
-    "matmul.int8": ("matmul.bfloat16", "matmul.float16"),
+    "matmul.float4": ("matmul.float8", "matmul.bfloat16", "matmul.float16", "matmul.float32"),
+    "matmul.float8": ("matmul.bfloat16", "matmul.float16", "matmul.float32"),
+    "matmul.int8": ("matmul.bfloat16", "matmul.float16", "matmul.float32"),
     "matmul.bfloat16": ("matmul.float16", "matmul.float32"),
     "matmul.float16": ("matmul.bfloat16", "matmul.float32"),
-    "matmul.float32": ("vector.float32",),
 }
 _NARROW = ("matmul.float8", "matmul.float4", "matmul.int8")
 

@@ -49,7 +49,8 @@ class Target:
     def unit_of(self, unit: str) -> str:
         """The matrix unit for products of this type: its own or that of the next wider type."""
         wider = assumptions.WIDER_UNITS.get(unit, ())
-        return next((name for name in (unit, *wider) if self.machine.rate(name)), unit)
+        names = (unit, *wider, "vector.float32")
+        return next((name for name in names if self.machine.rate(name)), unit)
 
     def peak(self, unit: str) -> float:
         """The printed rate of a matrix unit; without one, of the next wider type."""

@@ -19,6 +19,7 @@ DTYPES = {
     "mxfp8": "float8",
     "int8": "int8",
     "nvfp4": "float4",
+    "mxfp4": "float4",
     "fp4": "float4",
     "fp32": "float32",
 }
@@ -27,9 +28,15 @@ ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float8": 1, "int8": 1, "float4": 
 
 def dtype_of(name: str) -> str:
     """The operator's dtype for a precision as users write it."""
-    if name not in DTYPES:
-        raise BoundbyError(f"no precision is called {name}: choose one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+    found = name.lower()
+    if found in ELEMENT_BYTES:  # the dtype itself
+        return found
+    if found not in DTYPES:
+        raise BoundbyError(
+            f"no precision is called {name}: choose one of {', '.join(DTYPES)}, or int4 as "
+            "--weights of a served model"
+        )
+    return DTYPES[found]
 
 
 def wider_unit(target: Target, precision: str) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,7 +28,7 @@ _SUFFIXES = {"k": 1024, "m": 1024**2, "": 1}
 
 def parse_batch(text: str, sequence: int) -> float:
     """Sequences from "512", or from tokens as in "4M-tokens"."""
-    found = re.fullmatch(r"(\d+\.?\d*(?:e\d{1,2})?)([kKmM]?)([- ]?tokens)?", text.strip())
+    found = re.fullmatch(r"(\d+\.?\d*(?:e\d{1,2})?)([kKmM]?)([- ]?tokens?)?", text.strip())
     if not found or (found[2] and not found[3]):
         meant = f"{text.strip()}-tokens" if found else "512 (sequences) or 4M-tokens"
         raise BoundbyError(f"cannot read a batch of {text!r}: write {meant}")
@@ -59,17 +61,18 @@ def _sequence(config: ModelConfig, stated: int | None) -> int:
 
 
 def _job(
-    sequence: int, batch: str | float | None, replicas: int, precision: str, micro: float | None
+    sequence: int,
+    batch: str | float | None,
+    replicas: int,
+    *,
+    micro_batch: float | None = None,
+    **program: Any,
 ) -> Training:
+    """The job; without a batch, of one sequence for each replica."""
     whole = parse_batch(str(batch), sequence) if batch is not None else float(replicas)
-    if whole <= 0 or (micro is not None and micro <= 0):
+    if whole <= 0 or (micro_batch is not None and not 0 < micro_batch < math.inf):
         raise BoundbyError("a batch and a micro-batch are more than 0 sequences")
-    return Training(
-        sequence=sequence,
-        batch=whole,
-        micro_batch=micro or 1.0,
-        precision=precision,
-    )
+    return Training(sequence=sequence, batch=whole, micro_batch=micro_batch or 1.0, **program)
 
 
 def plan(
@@ -102,10 +105,18 @@ def plan(
     config = models.find(model) if isinstance(model, str) else model
     target = chips.find(chip) if isinstance(chip, str) else chip
     sequence = _sequence(config, sequence)
+    if recompute not in ("none", "selective", "full", "auto"):
+        raise BoundbyError(f"recompute is none, selective, full or auto, not {recompute}")
+    program: dict[str, Any] = {
+        "micro_batch": micro_batch,
+        "precision": precision,
+        "overlap": overlap,
+        "compiled": compiled,
+        "attention": attention,
+    }
     if mesh is None:
         count = chips_count or 1
-        job = _job(sequence, batch, count, precision, micro_batch)
-        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled, attention=attention)
+        job = _job(sequence, batch, count, **program)
         best = searches.search(config, job, target, count, shown=1).choices[0]
         layout = meshes.of_axes(best.mesh)
         job = msgspec.structs.replace(
@@ -119,14 +130,11 @@ def plan(
         layout = meshes.parse(mesh) if isinstance(mesh, str) else mesh
         if chips_count and chips_count != layout.chips:
             raise BoundbyError(f"the mesh has {layout.chips} chips, not {chips_count}")
-        job = _job(sequence, batch, layout.replicas, precision, micro_batch)
-        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled, attention=attention)
+        job = _job(sequence, batch, layout.replicas, **program)
     if recompute == "auto":
         job = least_recompute(config, layout, job, target)
-    elif recompute in ("none", "selective", "full"):
-        job = msgspec.structs.replace(job, recompute=recompute)
     else:
-        raise BoundbyError(f"recompute is none, selective, full or auto, not {recompute}")
+        job = msgspec.structs.replace(job, recompute=recompute)
     return _planned(config, layout, job, target, usd_per_hour)
 
 
@@ -144,13 +152,16 @@ def search(
     *,
     batch: str | None,
     sequence: int | None,
-    precision: str,
     is_sweep: bool,
+    **program: Any,
 ) -> PlanSearch:
-    """The fastest layouts on this many chips, or the best one for each number of a sweep."""
+    """The fastest layouts on this many chips, or the best one for each number of a sweep.
+
+    `program` are the fields of `Training` that say how the program runs the job.
+    """
     config, target = models.find(model), chips.find(chip)
     sequence = _sequence(config, sequence)
-    job = _job(sequence, batch, counts[-1], precision, None)
+    job = _job(sequence, batch, counts[-1], **program)
     if is_sweep:
         return searches.sweep(config, job, target, counts)
     return searches.search(config, job, target, counts[0])
@@ -175,6 +186,7 @@ def plan_serving(
     output_tokens: int,
     precision: str = "bf16",
     weights: str | None = None,
+    usd_per_hour: float | None = None,
 ) -> PlanResult:
     """Prefill and decode of one replica on `count` chips, all of them tensor-parallel, or on a
     mesh of tensor and pipeline axes with experts spread over the tensor axis."""
@@ -198,16 +210,14 @@ def plan_serving(
         group=group,
         compute=operator.dtype_of(precision),
     )
-    return with_formulas(served.plan_service(config, service, target))
+    found = served.plan_service(config, service, target, usd_per_hour=usd_per_hour)
+    return with_formulas(found)
 
 
 def _stored(precision: str) -> tuple[str, int]:
     """The dtype of served weights, and how many share their scales if they have 4 bits."""
-    if precision == "int4":
+    if precision.lower() == "int4":
         return "int4", assumptions.INT4_GROUP
-    if precision not in operator.DTYPES:
-        names = ", ".join((*operator.DTYPES, "int4"))
-        raise BoundbyError(f"no precision of weights is called {precision}: choose one of {names}")
     stored = operator.dtype_of(precision)
     return ("int4", assumptions.NVFP4_GROUP) if stored == "float4" else (stored, 0)
 

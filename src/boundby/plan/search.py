@@ -38,7 +38,8 @@ def meshes(config: ModelConfig, chips: int, target: Target, sequence: int) -> It
                 continue
             for context in divisors(chips // (tensor * pipeline), max(1, sequence // 8192)):
                 replicas = chips // (tensor * pipeline * context)
-                for zero in (1, 3) if replicas > 1 else (3,):
+                # States of one replica are sharded over its context axis at most.
+                for zero in (1, 3) if replicas * context > 1 else (1,):
                     for expert in _experts(config, tensor * context * replicas):
                         for interleave in _INTERLEAVES if pipeline > 1 else (1,):
                             if interleave > 1 and 2 * pipeline * interleave > config.layers:
@@ -113,9 +114,11 @@ def _nothing_fits(
     config: ModelConfig, job: Training, target: Target, chips: int, considered: int
 ) -> str:
     if not considered:
+        less = int(job.batch) // chips * chips
+        would = f"{less} or {less + chips}" if less else f"{chips}"
         return (
-            f"a batch of {job.batch:g} sequences has no layout on {chips} chips: "
-            f"at least {chips} sequences, or more tensor ways, would"
+            f"a batch of {job.batch:g} sequences has no layout on {chips} chips: {would} would, "
+            "or a number of chips that it divides over"
         )
     least = config.params * 18 / target.memory_bytes
     if least > chips:

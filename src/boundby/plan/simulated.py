@@ -40,19 +40,20 @@ class _Part(NamedTuple):
     reduce: float = 0.0
 
 
-def simulated_ns(step: Step, config: ModelConfig, mesh: Mesh) -> float:
+def simulated_ns(step: Step, config: ModelConfig, mesh: Mesh, *, overlap: bool = True) -> float:
     """The step's simulated time, with the bubble of the closed form.
 
-    From the third micro-batch on each takes as long as the previous one.
+    From the third micro-batch on each takes as long as the previous one. Without overlap all
+    collectives are on the stream of the compute.
     """
     layers = max(1, round(config.layers / mesh.pipeline))
     counts = sorted({min(step.micro_batches, count) for count in (_STEADY - 1, _STEADY)})
-    times = [_replayed_ns(step, layers, mesh, count) for count in counts]
+    times = [_replayed_ns(step, layers, mesh, count, overlap) for count in counts]
     more = (step.micro_batches - counts[-1]) * (times[-1] - times[0])
     return times[-1] + more + step.accumulation_ns + step.bubble_ns
 
 
-def _replayed_ns(step: Step, layers: int, mesh: Mesh, count: int) -> float:
+def _replayed_ns(step: Step, layers: int, mesh: Mesh, count: int, overlap: bool) -> float:
     """A step of `count` of the micro-batches."""
     works = _works(step, layers, mesh, count)
     issued = np.full(len(works), step.issue_ns * count / len(works))
@@ -66,7 +67,7 @@ def _replayed_ns(step: Step, layers: int, mesh: Mesh, count: int) -> float:
         first=np.arange(len(works) + 1),
         after_ns=step.fixed_ns,
         device_ns=np.array([one.ns for one in works]),
-        stream=np.array([one.stream for one in works]),
+        stream=np.array([one.stream if overlap else _COMPUTE for one in works]),
         depends=np.array([one.after for one in works]),
         order=np.arange(len(works)),
         latency_ns=0.0,
@@ -129,17 +130,17 @@ def _per_layer(step: Step, layers: int, sharded: bool) -> tuple[float, float]:
 def simulated_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Step:
     """The parts of a step that add up to the simulated time.
 
-    The difference from the closed form is traffic that waits, or the host.
+    The difference from the closed form is traffic that waits for its layer, or the host.
     """
     step = plan_step(config, mesh, job, target)
-    if not job.overlap:
-        return step
-    more = simulated_ns(step, config, mesh) - step.expected_ns
+    more = simulated_ns(step, config, mesh, overlap=job.overlap) - step.expected_ns
     traffic = []
     for one in step.traffic:
         exposed = one.exposed_ns
-        if one.axis in _BESIDE and not (more > 0 and step.host_ns):
+        waits = job.overlap and one.axis in _BESIDE
+        if waits and not (more > 0 and step.host_ns):
             exposed = min(one.total_ns, max(0.0, exposed + more))
+            exposed = exposed if exposed > _LEAST_NS else 0.0
             more -= exposed - one.exposed_ns
         traffic.append(one._replace(exposed_ns=exposed))
     host = max(0.0, step.host_ns + more)

@@ -27,11 +27,13 @@ _LEAST_RANKED = 4
 def predict_file(path: str) -> PlanTable:
     """Predictions for each row of a CSV file with the columns of a known table."""
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows = [cleaned(row, index) for index, row in enumerate(reader, start=1)]
     except OSError as error:
         raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise BoundbyError(f"{path} is no table in CSV format") from None
     predict = _predictor(rows[0] if rows else {}, path)
     found: list[PlanRow] = []
     memory: list[PlanRow] = []

@@ -113,38 +113,44 @@ def micro_batches(mesh: Mesh, job: Training) -> int:
 def check(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> None:
     """Raise for a layout that cannot run, with what would be possible."""
     if config.heads % mesh.tensor:
-        ways = [one for one in range(1, config.heads + 1) if config.heads % one == 0]
-        near = [one for one in ways if one <= mesh.tensor][-1]
         raise BoundbyError(
             f"{config.heads} attention heads do not divide over tensor={mesh.tensor}: "
-            f"tensor={near} would"
+            f"tensor={_largest_divisor(config.heads, mesh.tensor)} would"
         )
     if mesh.pipeline * mesh.interleave > config.layers:
+        most = config.layers // mesh.pipeline
+        would = f"interleave={most}" if most else f"at most pipeline={config.layers}"
         raise BoundbyError(
             f"{config.layers} layers do not fill pipeline={mesh.pipeline} with "
-            f"interleave={mesh.interleave}: at most {config.layers} stages would"
+            f"interleave={mesh.interleave}: {would} would"
+        )
+    if mesh.interleave > 1 and mesh.pipeline == 1:
+        raise BoundbyError(
+            f"interleave={mesh.interleave} divides pipeline stages: pipeline=2 or more would"
         )
     if mesh.expert > 1 and not config.experts:
         raise BoundbyError(f"{config.name} has no experts: expert=1 is possible")
     if mesh.expert > 1 and config.experts % mesh.expert:
         raise BoundbyError(
             f"{config.experts} experts do not divide over expert={mesh.expert}: "
-            f"expert={math.gcd(config.experts, mesh.expert)} would"
+            f"expert={_largest_divisor(config.experts, mesh.expert)} would"
         )
-    if mesh.expert > mesh.chips // mesh.pipeline:
+    others = mesh.chips // mesh.pipeline
+    if mesh.expert > others or others % mesh.expert:
         raise BoundbyError(
-            f"expert={mesh.expert} needs as many chips outside the pipeline axis: "
-            f"this mesh has {mesh.chips // mesh.pipeline}"
+            f"expert={mesh.expert} spreads over the {others} chips of the other axes: "
+            f"expert={math.gcd(mesh.expert, others)}, or a multiple of {mesh.expert} chips, would"
         )
     if job.batch < mesh.replicas * mesh.context and job.batch < mesh.replicas:
         raise BoundbyError(
             f"a batch of {job.batch:g} sequences does not fill {mesh.replicas} replicas: "
             f"at most data*fsdp={int(job.batch)} would, or more tensor and context ways"
         )
-    if mesh.context > job.sequence:
+    if job.sequence % mesh.context:
+        ways = _largest_divisor(job.sequence, mesh.context)
         raise BoundbyError(
             f"a sequence of {job.sequence} tokens does not divide over context={mesh.context}: "
-            f"at most context={job.sequence} would"
+            f"context={ways}, or a multiple of {mesh.context} tokens, would"
         )
     _check_batch(mesh, job)
     slices = target.fabric.domain if target.is_tpu else 0
@@ -152,6 +158,10 @@ def check(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Non
         raise BoundbyError(
             f"tensor*context={mesh.tensor * mesh.context} exceeds the pod of {slices} chips"
         )
+
+
+def _largest_divisor(whole: int, most: int) -> int:
+    return max(ways for ways in range(1, min(whole, most) + 1) if whole % ways == 0)
 
 
 def _check_batch(mesh: Mesh, job: Training) -> None:
@@ -215,12 +225,14 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
     traffic = _layer_traffic(config, mesh, job, target, part, stage_layers * count, attention)
     traffic += _pipeline_traffic(config, mesh, job, target, part, count)
     exposed = sum(one.exposed_ns for one in traffic if one.axis in ("tensor", "context", "expert"))
-    beside = (forward.ns + exposed / count / 2, backward.ns + exposed / count / 2)
-    traffic += _weight_traffic(config, mesh, job, target, count, beside)
     one_micro = stage.ns + exposed / count
     issue = _host_ns(target, job, stage.plus(end_work), mesh, config)
     host = max(0.0, issue - one_micro - end_work.ns) * count
-    bubble = (mesh.pipeline - 1) / mesh.interleave * (one_micro + host / count)
+    waited = (exposed + host) / count / 2
+    beside = (forward.ns + waited, backward.ns + waited)
+    traffic += _weight_traffic(config, mesh, job, target, count, beside)
+    each = max(one_micro, _host_ns(target, job, stage, mesh, config))
+    bubble = (mesh.pipeline - 1) / mesh.interleave * each
     compiled = job.compiled or target.is_tpu
     return Step(
         compute=Work().plus(stage, count),
@@ -345,6 +357,7 @@ def _weight_traffic(
         beside_f, beside_b = forward_ns * times, backward_ns * times
         found.append(_hidden("weights", "fsdp", total_f, beside_f, job, config, "all-gather"))
         found.append(_hidden("gradients", "fsdp", total_b, beside_b, job, config, "reduce-scatter"))
+        backward_ns = max(0.0, backward_ns - total_b / times)  # the links have these to send first
     if mesh.data > 1:
         shard = job.states.gradients * params / (mesh.fsdp if mesh.zero >= 2 else 1)
         total = _by_layer(collectives.all_reduce_ns, shard, config, mesh, "data", target)
@@ -392,6 +405,11 @@ def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Tar
 
 
 def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
+    """Optimizer: fused AdamW on a chip's own part of the states, bound by memory.
+
+    Weights, gradients and both moments are read, weights and moments written, in 32 bits:
+    28 bytes a parameter.
+    """
     params = memory.held(config, mesh).total / mesh.holders.fsdp
     one = kernels.tensor(max(1, round(params)), dtype="float32")
     call = OpCall(name="aten::_fused_adamw_", args=((one,), (one,), (one,), (one,)))
