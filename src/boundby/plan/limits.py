@@ -1,7 +1,7 @@
 """Thresholds in closed form: where a product or a layer stops being bound by memory or links.
 
 The arithmetic of the founding notes and of "How to Scale Your Model". C is a chip's FLOP/s, H its
-memory bandwidth, W its link bandwidth, all in the units of seconds and bytes.
+memory bandwidth, W the bytes/s it receives from other chips (`rate`), all as printed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from boundby.plan.chips import Target
+from boundby.plan.mesh import Axis, Mesh, group
 
 
 def critical_batch(
@@ -43,38 +44,53 @@ def split_inner_limit(flops_per_s: float, link: float, chips: int = 2) -> float:
     return chips * flops_per_s / link
 
 
-def data_parallel_batch(
-    target: Target, *, rings: int = 1, most: float = math.inf, compute: str = "bfloat16"
-) -> float:
+def gather_rate(target: Target, *, rings: int = 1) -> float:
+    """Bytes/s at which one chip receives in an all-gather inside its domain."""
+    if target.fabric.kind == "torus":
+        return 2 * (target.fabric.axis_link or target.link) * rings
+    return target.link
+
+
+def axis_rate(mesh: Mesh, axis: Axis, target: Target) -> float:
+    """Bytes/s that one chip receives along an axis: from its links, or between domains at most
+    from the NICs of the chips that its domain has in the group."""
+    where = group(mesh, axis, target)
+    rate = gather_rate(target, rings=where.rings)
+    return rate if where.domains == 1 else min(rate, where.local * target.fabric.egress)
+
+
+def data_parallel_limit(target: Target, rate: float, *, compute: str = "bfloat16") -> float:
     """Tokens per chip that hide the gathering of weights (FSDP) or the sum of gradients.
 
-    4 B D F / C > 2 * 2 D F / (2 W) per product, forward or backward: B > C / W, where W is the
-    bandwidth that gathers on `rings` torus axes, or out of a switch, at most that of the NICs.
+    4 B D F / C > 2 * 2 D F / W per product, forward or backward: B > C / W.
     """
-    return target.peak(f"matmul.{compute}") / min(most, gather_rate(target, rings=rings))
+    return target.peak(f"matmul.{compute}") / rate
 
 
-def gather_rate(target: Target, *, rings: int = 1, across: bool = False) -> float:
-    """Bytes/s at which one chip receives in an all-gather; `across` domains: a node's NICs."""
-    fabric = target.fabric
-    if fabric.kind == "torus":
-        return 2 * (fabric.axis_link or target.link) * rings
-    return fabric.egress * fabric.domain if across else target.link
-
-
-def tensor_limit(target: Target, ffn: int, *, rings: int = 1, compute: str = "bfloat16") -> float:
+def tensor_limit(target: Target, ffn: int, rate: float, *, compute: str = "bfloat16") -> float:
     """Tensor-parallel ways up to which a feed-forward layer hides its activations' transfer.
 
     4 B D F / (Y C) > 4 B D / W: Y < F W / C.
     """
-    return ffn * gather_rate(target, rings=rings) / target.peak(f"matmul.{compute}")
+    return ffn * rate / target.peak(f"matmul.{compute}")
 
 
-def mixed_batch(target: Target, ffn: int, *, axes: int = 2) -> float:
+def context_limit(target: Target, ways: int, scores: int, cache: int, rate: float) -> float:
+    """Tokens of a sequence from which ring attention hides its keys and values.
+
+    Each of n chips does 2 S^2 N H / n operations on the triangle of scores (N heads of width H:
+    `scores`) while the keys and values of S tokens, 2 S k bytes (k elements a token: `cache`),
+    arrive: S > n k C / (N H W).
+    """
+    return ways * cache * target.peak("matmul.bfloat16") / (scores * rate)
+
+
+def mixed_batch(
+    target: Target, ffn: int, rate: float, *, axes: int = 2, compute: str = "bfloat16"
+) -> float:
     """Least tokens per chip with the best mix of FSDP and tensor parallelism: (C/W)^2 / (axes F),
     where `axes` is the product of the torus axes given to each."""
-    alpha = target.peak("matmul.bfloat16") / gather_rate(target)
-    return alpha**2 / (axes * ffn)
+    return (target.peak(f"matmul.{compute}") / rate) ** 2 / (axes * ffn)
 
 
 def best_fsdp(batch: float, chips: int, ffn: int, *, ratio: float = 2.0) -> float:

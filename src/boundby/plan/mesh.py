@@ -118,7 +118,7 @@ def group(mesh: Mesh, axis: Axis, target: Target) -> Group:
     slices = max(1, -(-mesh.chips // fabric.domain))
     local = max(1, size // slices) if axis in ("data", "fsdp") and slices > 1 else size
     spread = [one for one in _ORDER if mesh.size(one) > 1]
-    rings = max(1, len(fabric.pod) - len(spread) + 1) if size == _largest(mesh) else 1
+    rings = max(1, len(fabric.pod) - len(spread) + 1) if size == _largest(mesh) > 1 else 1
     wraps = local % fabric.wraps_at**rings == 0
     return Group(size=size, local=local, domains=size // local, rings=rings, wraps=wraps)
 

@@ -8,7 +8,7 @@ from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult, PlanRoof
 from boundby.plan import limits, terms, training
 from boundby.plan.chips import Target
-from boundby.plan.mesh import Axis, Mesh, group
+from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 from boundby.plan.simulated import simulated_step
@@ -58,19 +58,11 @@ def roofs(
     ]
     flops = step.hardware_flops / mesh.chips
     for axis in dict.fromkeys(one.axis for one in step.traffic):
-        rate = _rate(mesh, axis, target)
+        rate = limits.axis_rate(mesh.holders if axis == "fsdp" else mesh, axis, target)
         seconds = sum(one.total_ns for one in step.traffic if one.axis == axis) * 1e-9
         intensity = flops / (seconds * rate) if seconds else None
         found.append(PlanRoof(name=f"network, {axis} axis", bytes_per_s=rate, intensity=intensity))
     return found
-
-
-def _rate(mesh: Mesh, axis: Axis, target: Target) -> float:
-    """Bytes/s that one chip of the axis receives: its links, or its NIC between domains."""
-    where = group(mesh.holders if axis == "fsdp" else mesh, axis, target)
-    if target.fabric.kind != "torus" and where.domains > 1:
-        return min(target.link, where.local * target.fabric.egress)
-    return limits.gather_rate(target, rings=where.rings)
 
 
 def scaling(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from boundby.model.estimate import Estimate
@@ -11,7 +9,7 @@ from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanTerm
 from boundby.plan import assumptions, limits, memory, training
 from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
-from boundby.plan.mesh import Mesh, group
+from boundby.plan.mesh import Axis, Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import ELEMENT_BYTES, dtype_of, wider_unit
 from boundby.plan.simulated import simulated_step
@@ -215,29 +213,43 @@ def model_limits(config: ModelConfig, mesh: Mesh, job: Training, target: Target)
         ),
         PlanLimit(
             name="tensor-parallel limit",
-            value=limits.tensor_limit(target, ffn, compute=compute),
+            value=limits.tensor_limit(
+                target, ffn, limits.axis_rate(mesh, "tensor", target), compute=compute
+            ),
             unit="ways",
             meaning="above it the layers' transfers take longer than their products",
         ),
     ]
-    replicas = mesh.replicas * mesh.context
-    if replicas > 1:
-        where = group(mesh.holders, "fsdp" if mesh.holders.fsdp > 1 else "data", target)
-        nics = where.local * target.fabric.egress if where.domains > 1 else math.inf
+    holders = mesh.holders
+    if holders.replicas > 1:
+        axis: Axis = "fsdp" if holders.fsdp > 1 else "data"
+        rate = limits.axis_rate(holders, axis, target)
         found.append(
             PlanLimit(
                 name="data-parallel limit",
-                value=limits.data_parallel_batch(
-                    target, rings=where.rings, most=nics, compute=compute
-                ),
+                value=limits.data_parallel_limit(target, rate, compute=compute),
                 unit="tokens",
                 meaning="tokens per chip and micro-batch below which weights or gradients show",
             )
         )
-    if replicas > 1 and mesh.tensor > 1:
-        chips = replicas * mesh.tensor
+    if mesh.context > 1:
+        scores = config.heads * config.head_dim
+        rate = limits.axis_rate(mesh, "context", target)
+        found.append(
+            PlanLimit(
+                name="context-parallel limit",
+                value=limits.context_limit(
+                    target, mesh.context, scores, config.kv_elements_per_token, rate
+                ),
+                unit="tokens",
+                meaning="sequence below which keys and values show beside attention",
+            )
+        )
+    if holders.replicas > 1 and mesh.tensor > 1:
+        chips = holders.replicas * mesh.tensor
         tokens = job.tokens / training.micro_batches(mesh, job)
         axes = 2 if target.is_tpu else 1  # torus axes for the weights to one for activations
+        rate = limits.gather_rate(target)
         found += [
             PlanLimit(
                 name="balanced FSDP",
@@ -247,7 +259,7 @@ def model_limits(config: ModelConfig, mesh: Mesh, job: Training, target: Target)
             ),
             PlanLimit(
                 name="least batch",
-                value=limits.mixed_batch(target, ffn, axes=axes),
+                value=limits.mixed_batch(target, ffn, rate, axes=axes, compute=compute),
                 unit="tokens",
                 meaning="tokens per chip and micro-batch below which no such mix hides both",
             ),

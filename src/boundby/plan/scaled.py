@@ -44,7 +44,7 @@ def plan_diagnosis(path: Path, target: Target, count: int = 1) -> PlanResult:
         sums[kind] += op.ns * factor
     rest = max(0.0, diagnosis.step.wall_ns - before)
     terms = [
-        PlanTerm(name=_NAMES[kind], kind=kind, total_ns=ns, exposed_ns=ns, formula="memory")
+        PlanTerm(name=_NAMES[kind], kind=kind, total_ns=ns, exposed_ns=ns, formula="scaled")
         for kind, ns in sums.items()
         if ns
     ]
@@ -55,7 +55,7 @@ def plan_diagnosis(path: Path, target: Target, count: int = 1) -> PlanResult:
                 kind="overhead",
                 total_ns=rest,
                 exposed_ns=rest,
-                formula="host",
+                formula="scaled",
             )
         )
     expected = sum(one.exposed_ns for one in terms)

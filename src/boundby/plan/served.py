@@ -6,7 +6,7 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.estimate import Estimate
-from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
+from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm, TermKind
 from boundby.plan import assumptions, limits, serving
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
@@ -48,55 +48,25 @@ def check(config: ModelConfig, mesh: Mesh) -> None:
         )
 
 
-def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanResult:
+def plan_service(
+    config: ModelConfig, service: Service, target: Target, *, usd_per_hour: float | None = None
+) -> PlanResult:
     """Prefill and decode of a batch on one replica."""
     fitting = serving.largest_batch(config, service, target)
     if fitting < 1:
-        ways = [one for one in range(service.tensor, config.heads + 1) if config.heads % one == 0]
-        wider = (msgspec.structs.replace(service, tensor=one) for one in ways)
-        enough = next((one for one in wider if serving.largest_batch(config, one, target)), None)
-        advice = (
-            f"{enough.chips} chips, or weights of fewer bits," if enough else "a shorter prompt"
-        )
-        raise BoundbyError(
-            f"{config.name} does not fit {service.chips} x {target.name} for serving: "
-            f"{advice} would"
-        )
+        raise BoundbyError(_what_would_fit(config, service, target))
     step = serving.decode(config, service, target, service.batch)
     first = serving.prefill_ns(config, service, target, service.batch)
     request = first + service.output_tokens * step.ns
-    curve = []
-    batch = 1
-    while batch <= min(fitting, assumptions.LARGEST_BATCH):
-        curve.append(
-            (
-                batch,
-                serving.decode(config, service, target, batch).ns,
-                serving.throughput(config, service, target, batch),
-            )
-        )
-        batch *= 4
-    parts = [
-        PlanTerm(name="weights and products", kind="matmul", total_ns=step.products,
-                 exposed_ns=step.products, formula="matmul"),
-        PlanTerm(name="keys and values", kind="memory", total_ns=step.cache,
-                 exposed_ns=step.cache, formula="memory"),
-        PlanTerm(name="other operators", kind="memory", total_ns=step.others,
-                 exposed_ns=step.others, formula="memory"),
-        PlanTerm(name="all-reduces", kind="collective", axis="tensor", total_ns=step.links,
-                 exposed_ns=step.links, formula="all-reduce"),
-        PlanTerm(name="tokens to experts", kind="collective", axis="expert",
-                 total_ns=step.exchange, exposed_ns=step.exchange, formula="dispatch"),
-        PlanTerm(name="engine", kind="overhead", total_ns=step.fixed,
-                 exposed_ns=step.fixed, formula="host"),
-    ]  # fmt: skip
-    largest = max(parts, key=lambda one: one.exposed_ns)
+    rate = serving.throughput(config, service, target, service.batch)
+    parts = _terms(step)
     tokens = service.input_tokens + service.output_tokens
-    cache = serving.cache_bytes_per_sequence(config, service, tokens)
-    memory = [
-        PlanMemory(name="weights", bytes=serving.weight_bytes(config, service)),
-        PlanMemory(name="keys and values", bytes=cache * service.batch),
-    ]
+    notes = config.described(tokens)
+    if service.batch > 1:
+        notes.append(_TOGETHER)
+    if service.batch > fitting:
+        notes.append(f"batch {fitting} is the largest that fits")
+    cost = usd_per_hour * service.chips / 3600 / rate * 1e6 if usd_per_hour else None
     return PlanResult(
         title=f"{config.name} served, batch {service.batch}",
         chip=target.name,
@@ -105,12 +75,19 @@ def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanR
         step_ns=_spread(step.ns),
         overlapped_ns=max(step.products + step.cache, step.links + step.exchange),
         serial_ns=step.ns,
-        bound_by=largest.name,
-        terms=[one for one in parts if one.total_ns > 0],
-        memory=memory,
+        bound_by=max(parts, key=lambda one: one.exposed_ns).name,
+        terms=parts,
+        memory=[
+            PlanMemory(name="weights", bytes=serving.weight_bytes(config, service)),
+            PlanMemory(
+                name="keys and values",
+                bytes=service.batch * serving.cache_bytes_per_sequence(config, service, tokens),
+            ),
+        ],
         memory_capacity=target.memory_bytes,
         fits=service.batch <= fitting,
         limits=_limits(config, service, target, step),
+        usd_per_million_tokens=cost,
         serving=PlanServing(
             batch=service.batch,
             input_tokens=service.input_tokens,
@@ -118,16 +95,53 @@ def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanR
             first_token_ns=_spread(first, assumptions.SERVER_UNCERTAINTY),
             per_token_ns=_spread(step.ns),
             request_ns=_spread(request, assumptions.SERVER_UNCERTAINTY),
-            output_tokens_per_s=serving.throughput(config, service, target, service.batch),
+            output_tokens_per_s=rate,
             largest_batch=fitting,
-            curve=curve,
+            curve=_curve(config, service, target, fitting),
         ),
-        notes=[
-            *config.described(tokens),
-            *([_TOGETHER] if service.batch > 1 else []),
-            *([] if service.batch <= fitting else [f"batch {fitting} is the largest that fits"]),
-        ],
+        notes=notes,
     )
+
+
+def _what_would_fit(config: ModelConfig, service: Service, target: Target) -> str:
+    ways = [one for one in range(service.tensor, config.heads + 1) if config.heads % one == 0]
+    wider = (msgspec.structs.replace(service, tensor=one) for one in ways)
+    enough = next((one for one in wider if serving.largest_batch(config, one, target)), None)
+    would = f"{enough.chips} chips, or weights of fewer bits," if enough else "a shorter prompt"
+    return f"{config.name} does not fit {service.chips} x {target.name} for serving: {would} would"
+
+
+def _curve(
+    config: ModelConfig, service: Service, target: Target, fitting: int
+) -> list[tuple[int, float, float]]:
+    """Batches that fit, with the time per token and the throughput of each."""
+    batches = [4**power for power in range(fitting.bit_length()) if 4**power <= fitting]
+    return [
+        (
+            batch,
+            serving.decode(config, service, target, batch).ns,
+            serving.throughput(config, service, target, batch),
+        )
+        for batch in batches
+        if batch <= assumptions.LARGEST_BATCH
+    ]
+
+
+def _terms(step: Decode) -> list[PlanTerm]:
+    """The parts of a token."""
+    parts: list[tuple[str, TermKind, float, str, str | None]] = [
+        ("weights and products", "matmul", step.products, "weights", None),
+        ("keys and values", "memory", step.cache, "keys-and-values", None),
+        ("other operators", "memory", step.others, "memory", None),
+        ("all-reduces", "collective", step.links, "all-reduce", "tensor"),
+        ("tokens to experts", "collective", step.exchange, "dispatch", "expert"),
+        ("engine", "overhead", step.fixed, "engine", None),
+    ]
+    return [
+        PlanTerm(name=name, kind=kind, axis=axis, total_ns=ns, exposed_ns=ns, formula=formula)
+        for name, kind, ns, formula, axis in parts
+        if ns > 0
+    ]
 
 
 def _axes(service: Service) -> dict[str, int]:
@@ -166,7 +180,7 @@ def _limits(config: ModelConfig, service: Service, target: Target, step: Decode)
                 meaning=f"{serving.all_reduces(config, service)} of them for each token",
             ),
             PlanLimit(
-                name="tensor-parallel limit",
+                name="decode tensor limit",
                 value=limits.decode_tensor_limit(target, ffn, service.batch),
                 unit="ways",
                 meaning="above it the transfers take longer than reading the weights",

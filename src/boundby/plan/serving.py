@@ -100,7 +100,12 @@ def weight_bytes(config: ModelConfig, service: Service) -> float:
 
 
 def cache_bytes_per_sequence(config: ModelConfig, service: Service, tokens: float) -> float:
-    """Keys and values of one sequence on one chip; heads that do not divide are repeated."""
+    """Bytes of the keys and values of one sequence on one chip.
+
+    2 kv_heads head_dim elements a token and layer (of latent attention: its rank and the rotated
+    part), over the stages, and over the tensor axis as far as there are heads: beyond that each
+    is kept more than once, as is a latent. Layers with a window keep its tokens only.
+    """
     kv = config.kv_elements_per_token
     split = service.tensor if config.latent is None else 1
     split = min(split, config.kv_heads)

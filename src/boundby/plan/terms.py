@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from boundby.model.errors import BoundbyError
-from boundby.plan import collectives, kernels, layers, limits, memory, training
+from boundby.plan import collectives, kernels, layers, limits, memory, scaled, serving, training
 
 _BUBBLE = """Pipeline bubble: (p - 1)/v times one micro-batch of the fullest stage.
 
@@ -27,6 +27,11 @@ _CONTEXT = """Context parallelism: keys and values of the other chips, as in an 
 forward and once backward, and their gradients back. Ring attention hides it behind itself.
 """
 
+_ENGINE = """Engine, once per token: sampling, bookkeeping, and, without a replayed graph, the
+host's time for the operators where it is longer than the device's.
+"""
+
+# Parts and limits as a plan prints them, with hyphens for spaces, and what they are made of.
 _TERMS: dict[str, Callable[..., Any] | str] = {
     "matmul": kernels.product,
     "tiles": kernels.tile_share,
@@ -48,13 +53,24 @@ _TERMS: dict[str, Callable[..., Any] | str] = {
     "fixed": _FIXED,
     "activations": memory.activation_bytes,
     "states": memory.States,
+    "prefill": serving.prefill_ns,
+    "weights": kernels.weight_product,
+    "experts": serving._expert_ns,
+    "keys-and-values": serving.cache_bytes_per_sequence,
+    "stream": kernels.stream,
+    "engine": _ENGINE,
+    "throughput": serving.throughput,
+    "scaled": scaled.plan_diagnosis,
+    "intensity": limits.intensity,
     "critical-batch": limits.critical_batch,
-    "tensor-limit": limits.tensor_limit,
-    "data-parallel-batch": limits.data_parallel_batch,
-    "mixed-batch": limits.mixed_batch,
-    "best-fsdp": limits.best_fsdp,
     "exact-critical-batch": limits.exact_critical_batch,
+    "inner-dimension": limits.split_inner_limit,
+    "data-parallel-limit": limits.data_parallel_limit,
+    "tensor-parallel-limit": limits.tensor_limit,
+    "context-parallel-limit": limits.context_limit,
     "decode-tensor-limit": limits.decode_tensor_limit,
+    "balanced-fsdp": limits.best_fsdp,
+    "least-batch": limits.mixed_batch,
 }
 
 
@@ -63,7 +79,8 @@ def names() -> list[str]:
 
 
 def explain(name: str) -> str:
-    """The formula of a term, in words."""
+    """The formula of a term, in words; names may be written as a plan prints them."""
+    name = name.strip().lower().replace(" ", "-")
     if name not in _TERMS:
         near = difflib.get_close_matches(name, _TERMS, n=3, cutoff=0.4)
         meant = f"did you mean {' or '.join(near)}? " if near else ""

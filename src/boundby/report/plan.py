@@ -42,6 +42,8 @@ class PlanReport:
             yield Text(layout, style="dim")
         if it.serving:
             yield Padding(_serving(it.serving), (1, 0, 0, 0))
+            if cost := rates(it):
+                yield Text(cost)
         else:
             yield Text.assemble((f"{estimate(it.step_ns)}", "bold"), f", bound by {it.bound_by}")
             overlap, serial = units.time(it.overlapped_ns), units.time(it.serial_ns)
@@ -69,7 +71,8 @@ def rates(it: PlanResult) -> str:
     if it.hfu is not None:
         parts.append(f"HFU {units.share(it.hfu)}")
     if it.usd_per_million_tokens is not None:
-        parts.append(f"{it.usd_per_million_tokens:.3f} USD per million tokens")
+        tokens = "output tokens" if it.serving else "tokens"
+        parts.append(f"{it.usd_per_million_tokens:.3f} USD per million {tokens}")
     return " · ".join(parts)
 
 
