@@ -103,16 +103,13 @@ COMPILED_KERNEL_FIXED_NS = 1_000.0
 
 # ---- attention ---------------------------------------------------------------------------------
 
-# Share of the sustained matrix rate that fused attention reaches with long sequences.
+# Share of the sustained matrix rate that fused attention reaches, forward and backward.
 # FlashAttention-2 paper: A100 forward 0.73, backward 0.62 of 312 TFLOP/s, H100 0.36 and 0.31 of
-# 989; FlashAttention-3 paper: H100 0.66 and 0.55; H200 with torch 2.11, measured by this project:
-# 341 and 330 of 700 TFLOP/s. FITTED within that range.
-ATTENTION_SHARE = 0.46
+# 989 (0.40 of the sustained rate); FlashAttention-3 paper: H100 0.66 and 0.55; H200 with torch
+# 2.11, measured by this project: 341 and 330 of 700 TFLOP/s. FITTED within that range.
+ATTENTION_SHARE = 0.40
 # TPUs: splash attention in XLA (MaxText logs; no published curve). FITTED.
 TPU_ATTENTION_SHARE = 0.55
-# Sequence length at which half of that is reached: shorter ones have too few blocks to pipeline
-# (H200, measured by this project with heads of 128: 430 forward, 1040 backward).
-ATTENTION_HALF_SEQUENCE = 512
 # Passes over the [heads, sequence, sequence] scores if attention is not fused: scale and mask,
 # softmax, dropout, each written and read (Korthikanti 2022, section 4: 5 a s^2 b bytes kept).
 SCORE_PASSES = 5
@@ -144,8 +141,8 @@ FRAMEWORK_BYTES = 3e9
 # kernels with their views and bookkeeping, at 21-30 us each with autograd (measured by this
 # project; 8.5 us for a bare add). XLA programs are issued as a whole. FITTED.
 EAGER_KERNEL_HOST_NS = 70_000.0
-# Once per step: gradient norm, learning rate, loss read back, data (range 5 to 30 ms).
-STEP_FIXED_NS = 10e6
+# Once per step: gradient norm, learning rate, loss read back, data (range 5 to 30 ms). FITTED.
+STEP_FIXED_NS = 5e6
 COMPILED_STEP_FIXED_NS = 2e6
 
 # ---- collectives -------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def attention(target: Target, config: ModelConfig, part: Slice, *, windowed: boo
     }
     works = {}
     for direction, cost in costs.items():
-        rate = target.sustained_rate("matmul.bfloat16") * attention_share(target, part.sequence)
+        rate = target.sustained_rate("matmul.bfloat16") * attention_share(target)
         memory = cost.bytes / target.memory_rate / assumptions.POINTWISE_MEMORY_SHARE
         ns = max(cost.total_flops / rate, memory) * 1e9 * share
         works[direction] = Work(
@@ -192,10 +192,12 @@ def attention(target: Target, config: ModelConfig, part: Slice, *, windowed: boo
     return Passes(works["forward"], works["backward"], works["forward"])
 
 
-def attention_share(target: Target, sequence: int) -> float:
-    """Share of the sustained matrix rate that fused attention reaches: a S / (S + 512)."""
-    share = assumptions.TPU_ATTENTION_SHARE if target.is_tpu else assumptions.ATTENTION_SHARE
-    return share * sequence / (sequence + assumptions.ATTENTION_HALF_SEQUENCE)
+def attention_share(target: Target) -> float:
+    """Share of the sustained matrix rate that fused attention reaches, by the kind of chip.
+
+    One figure for all sequences: a curve over their length changes no table by half a point.
+    """
+    return assumptions.TPU_ATTENTION_SHARE if target.is_tpu else assumptions.ATTENTION_SHARE
 
 
 def _unfused(target: Target, part: Slice, heads: int, width: int, value_width: int) -> Passes:
