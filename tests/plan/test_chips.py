@@ -25,6 +25,11 @@ def test_chips_are_found_by_common_names(asked: str, found: str) -> None:
     assert chips.find(asked).name == found
 
 
+def test_names_of_boards_and_racks_are_those_of_their_chips() -> None:
+    names = {"h100-sxm5-80gb": "H100 SXM", "dgx-h100": "H100 SXM", "gb200-nvl72": "GB200"}
+    assert {name: chips.find(name).name for name in names} == names
+
+
 def test_unknown_chip_suggests_the_nearest() -> None:
     with pytest.raises(BoundbyError, match="nearest are"):
         chips.find("h1000")

@@ -97,6 +97,37 @@ def test_row_with_an_unusable_size_is_skipped(tmp_path: Path, column: str, value
     assert sum(table.skipped.values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("fsdp", ["zero3:64", "ZeRO-3:64", "fsdp", "full_shard"]),
+        ("dtype", ["fp8", "FP8", "fp8-hybrid", "fp8 (tensorwise)", "float8"]),
+        ("recompute", ["full", "Full"]),
+        ("chip", ["a100-80gb", "A100-SXM4-80GB"]),
+    ],
+)
+def test_other_spellings_are_read(tmp_path: Path, column: str, values: list[str]) -> None:
+    table = predict_file(_write(tmp_path, [{**ROW, "chip": "h100", column: one} for one in values]))
+    assert len(table.rows) == len(values)
+    assert len({row.predicted.expected for row in table.rows}) == 1
+
+
+def test_a_known_model_needs_no_sizes(tmp_path: Path) -> None:
+    sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab")
+    row = {**ROW, "model": "llama3.1-8b", **dict.fromkeys(sizes, "")}
+    assert len(predict_file(_write(tmp_path, [row])).rows) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"notes": "head_dim=wide"}, {"experts": "8", "active_experts": ""}]
+)
+def test_unusable_words_leave_out_their_row(tmp_path: Path, wrong: dict[str, str]) -> None:
+    rows = [{**ROW, "experts": "", "active_experts": "", **one} for one in ({}, wrong)]
+    table = predict_file(_write(tmp_path, rows))
+    assert len(table.rows) == 1
+    assert sum(table.skipped.values()) == 1
+
+
 def test_missing_heads_and_layers_are_derived() -> None:
     """Heads are 128 wide, layers make up the stated parameters; without those the row is listed."""
     row = {

@@ -17,9 +17,20 @@ from boundby.plan import assumptions
 
 _GIGABYTE = 1e9  # definition
 # Words in a chip's name that do not distinguish it from another.
-_FILLER = {"nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"}
+_FILLER = {
+    *("nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"),
+    *("hbm3e", "dgx", "hgx", "nvl72"),
+}
 _ALIASES = {
     "trn1": "trainium1",
+    "trn1n": "trainium1",
+    "trainium": "trainium1",
+    "inf2": "inferentia2",
+    "sxm2": "sxm",
+    "sxm4": "sxm",
+    "sxm5": "sxm",
+    "v7": "v7x",
+    "tpu7x": "v7x",
     "v5litepod": "v5e",
     "trillium": "v6e",
     "bse": "server",

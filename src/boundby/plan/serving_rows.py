@@ -36,6 +36,8 @@ _DTYPES = {
 # A block of llama.cpp's q4_k_m or q4_0 and of mlc's q4f16, as the group that two 16-bit scales
 # would give: 4.85 and 4.5 bits a weight.
 _GROUPS = {"q4_k": 38, "q4_0": 64, "q4f16": 64}
+# Beginnings of other names of weights in 8 bits.
+_EIGHT_BITS = {"int8": "int8", "q8": "int8", "w8": "int8", "fp8": "fp8", "float8": "fp8"}
 _HEAD_IN_INT8 = ("q4_k", "q4_0")  # 6.6 bits
 _HEAD_AS_LAYERS = ("gpt-fast", "torchao", "mlc")
 
@@ -92,7 +94,9 @@ def target_of(row: Row) -> Target:
 
 def _weights(row: Row) -> dict[str, object]:
     """Dtype, group and head of the stored weights."""
-    kind, engine = row.get("weight_dtype", ""), (row.get("engine") or "").lower()
+    kind = row.get("weight_dtype", "").strip().lower()
+    kind = next((name for start, name in _EIGHT_BITS.items() if kind.startswith(start)), kind)
+    engine = (row.get("engine") or "").lower()
     if kind in ("", *_DTYPES) and kind != "nvfp4":
         stored = _DTYPES[kind or "bf16"]
         head = stored if stored == "int8" and engine.startswith(_HEAD_AS_LAYERS) else "bfloat16"

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from boundby.plan import assumptions, chips, memory
+from boundby.plan import assumptions, chips, memory, models
 from boundby.plan.chips import Target
 from boundby.plan.layers import Attention, Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import Latent, ModelConfig
+from boundby.plan.operator import DTYPES
 from boundby.plan.row_values import Row, RowError, half, needed, number, prefix, ways
 from boundby.plan.training import Training
 
@@ -93,6 +94,8 @@ def model_of(row: Row) -> ModelConfig:
     Heads that are not stated are 128 wide, layers follow from the number of parameters.
     """
     notes, text = _notes(row), _text(row)
+    if not number(row, "hidden") and (known := models.known(row.get("model", ""))):
+        return known
     hidden = needed(row, "hidden")
     heads = round(number(row, "heads") or max(1, hidden // _HEAD_WIDTH))
     experts = round(number(row, "experts") or 0)
@@ -110,13 +113,13 @@ def model_of(row: Row) -> ModelConfig:
         hidden=hidden,
         heads=heads,
         kv_heads=round(number(row, "kv_heads") or heads),
-        head_dim=int(notes.get("head_dim") or 0) or hidden // heads,
+        head_dim=round(number(notes, "head_dim") or hidden // heads),
         ffn=ffn,
         vocab=_padded(needed(row, "vocab")),
         gated=notes.get("mlp", "plain") == "gated",
         tied="tied embeddings" in text,
         experts=experts,
-        active_experts=round(number(row, "active_experts") or 0),
+        active_experts=needed(row, "active_experts") if experts else 0,
         moe_ffn=round(number(row, "moe_ffn") or ffn) if experts else 0,
         shared_experts=int(shared[1]) if shared else 0,
         dense_layers=int(dense[1] or 1) if dense else 0,
@@ -175,12 +178,13 @@ def mesh_of(row: Row, devices: int) -> Mesh:
     pipeline = ways(row, "pp")
     context = ways(row, "cp")
     replicas = max(1, devices // (tensor * pipeline * context))
-    sharding, _, size = row.get("fsdp", "").partition(":")
-    zero = int(sharding[4]) if re.fullmatch("zero[123]", sharding) else 1
+    sharding, _, size = row.get("fsdp", "").strip().lower().partition(":")
+    level = re.fullmatch(r"zero[-_ ]?([123])", sharding)
+    zero = int(level[1]) if level else 3 if sharding.startswith(("fsdp", "full_shard")) else 1
     fsdp = min(replicas, max(1, int(size))) if size.isdigit() else replicas
     if sharding == "ddp":
         zero, fsdp = 1, replicas
-    if sharding == "hsdp":
+    if sharding in ("hsdp", "hybrid_shard"):
         zero, fsdp = 3, min(8, replicas)
     stated = row.get("sp", "")
     sequence = stated == "1" if stated else prefix(row["id"]) not in _NO_SEQUENCE
@@ -235,7 +239,7 @@ def case_of(row: Row) -> Case:
     if joined:
         micro *= per_chip
     micro = min(micro, batch / mesh.replicas)
-    stated = row.get("recompute", "unknown")
+    stated = row.get("recompute", "unknown").strip().lower()
     # Not stated: published benchmarks are tuned to recompute as little as possible.
     recompute: Recompute = (
         stated if stated in ("none", "selective", "full") else "none"  # type: ignore[assignment]
@@ -246,7 +250,7 @@ def case_of(row: Row) -> Case:
         sequence=sequence,
         batch=batch,
         micro_batch=micro,
-        precision=row.get("dtype") or "bf16",
+        precision=_precision(row),
         recompute=recompute,
         attention=facts.attention,
         tensor_overlap=facts.megatron,
@@ -268,6 +272,12 @@ def case_of(row: Row) -> Case:
         # Saved memory depends on what is recomputed and on the micro-batch.
         memory=held if stated != "unknown" and (number(row, "micro_batch") or single) else None,
     )
+
+
+def _precision(row: Row) -> str:
+    """The precision of the products, also of "fp8-hybrid" or "FP8 (tensorwise)"."""
+    stated = (row.get("dtype") or "bf16").strip().lower()
+    return next((name for name in DTYPES if re.match(rf"{name}\b|{name}_", stated)), stated)
 
 
 def _capacity(row: Row) -> float | None:
