@@ -22,7 +22,7 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_parts_and_limits_are_explained_by_their_names(name: str) -> None:
     plan: PlanResult = PLANS[name]()
-    assert set(plan.formulas) == {term.formula for term in plan.terms}
+    assert set(plan.formulas) >= {term.formula for term in plan.terms}
     for limit in plan.limits:
         same = {"one all-reduce": "all-reduce"}.get(limit.name, limit.name)
         assert terms.explain(same)

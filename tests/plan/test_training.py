@@ -140,3 +140,11 @@ def test_the_critical_batch_of_experts_is_that_of_each_of_them() -> None:
     found = {limit.name: limit.value for limit in plan.limits}
     assert found["critical batch"] == pytest.approx(4 * dense.limits[0].value)
     assert 1 <= found["balanced FSDP"] <= 32
+
+
+def test_a_layout_that_barely_fits_is_noted() -> None:
+    notes = boundby.plan("llama-3.1-70b", "h100", "fsdp=64,tensor=2", batch=64).notes
+    barely = boundby.plan("llama-3.1-70b", "h100", "fsdp=32,tensor=2", batch=32, recompute="none")
+    assert barely.fits
+    assert any("may be more than fits" in note for note in barely.notes)
+    assert not any("may be more" in note for note in notes)

@@ -117,7 +117,10 @@ def _measured(path: Path) -> Target:
     machine = store.read(path, Machine, "a machine")
     chip = _chip_of(machine)
     if chip is None:
-        raise BoundbyError(f"{path} describes {machine.device}, which is not in the chip table")
+        raise BoundbyError(
+            f"{path} describes {machine.device}, which is not in the table of accelerators: "
+            "a machine with one of them would"
+        )
     target = _target(chip, machine)
     rates = {
         roof.name.removesuffix(".sustained"): roof.value

@@ -120,3 +120,11 @@ def parts(
         PlanMemory(name="gathered weights", bytes=gathered),
         PlanMemory(name="framework", bytes=assumptions.FRAMEWORK_BYTES),
     ]
+
+
+def tight(used: float, capacity: float) -> list[str]:
+    """A note if a layout that fits may not, within the uncertainty of its memory."""
+    if not capacity / (1 + assumptions.MEMORY_UNCERTAINTY) < used <= capacity:
+        return []
+    share = f"{assumptions.MEMORY_UNCERTAINTY:.0%}"
+    return [f"memory is estimated within {share}: {used / 1e9:.0f} GB may be more than fits"]

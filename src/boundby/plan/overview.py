@@ -36,11 +36,11 @@ def with_overview(
 
 
 def with_formulas(result: PlanResult) -> PlanResult:
-    """The plan with the text of each term's formula."""
-    names = dict.fromkeys(term.formula for term in result.terms if term.formula)
-    return msgspec.structs.replace(
-        result, formulas={name: terms.explain(name) for name in names if name in terms.names()}
-    )
+    """The plan with the formulas of its parts and of its limits."""
+    names = [term.formula for term in result.terms]
+    names += [limit.name.lower().replace(" ", "-") for limit in result.limits]
+    known = [name for name in dict.fromkeys(names) if name in terms.names()]
+    return msgspec.structs.replace(result, formulas={name: terms.explain(name) for name in known})
 
 
 def roofs(

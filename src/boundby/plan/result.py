@@ -133,6 +133,7 @@ def plan_training(
     notes = [*config.described(job.sequence), *_notes(mesh, job, target)]
     if not fits:
         notes.append(_what_would_fit(config, mesh, job, target, used))
+    notes += memory.tight(used, target.memory_bytes)
     found = terms(step)
     return PlanResult(
         title=f"{config.name} training, {job.shape} tokens ({job.precision})",

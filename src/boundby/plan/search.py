@@ -9,7 +9,7 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanChoice, PlanSearch
-from boundby.plan import training
+from boundby.plan import memory, training
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
@@ -106,7 +106,10 @@ def search(
         choices=choices,
         considered=considered,
         fitting=fitting,
-        notes=config.described(job.sequence),
+        notes=[
+            *config.described(job.sequence),
+            *memory.tight(choices[0].memory_bytes, target.memory_bytes),
+        ],
     )
 
 

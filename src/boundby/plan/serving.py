@@ -115,10 +115,16 @@ def cache_bytes_per_sequence(config: ModelConfig, service: Service, tokens: floa
 
 
 def largest_batch(config: ModelConfig, service: Service, target: Target) -> int:
-    """Sequences whose caches fit beside the weights."""
-    room = target.memory_bytes * assumptions.SERVE_MEMORY_SHARE - weight_bytes(config, service)
+    """Sequences whose caches fit beside the weights.
+
+    Servers fill a share of the memory or, where the weights leave nothing of it, of the rest.
+    """
+    share, weights = assumptions.SERVE_MEMORY_SHARE, weight_bytes(config, service)
     tokens = service.input_tokens + service.output_tokens
     each = cache_bytes_per_sequence(config, service, tokens)
+    room = target.memory_bytes * share - weights
+    if room < each:
+        room = (target.memory_bytes - weights) * share
     return max(0, int(room // each))
 
 

@@ -108,20 +108,25 @@ def _memory(it: PlanResult) -> Text:
     )
 
 
-def _serving(it: PlanServing) -> Text:
-    lines = [
-        f"time to first token   {estimate(it.first_token_ns)}",
-        f"time per output token {estimate(it.per_token_ns)}",
-        f"one request           {estimate(it.request_ns)}",
-        f"throughput            {it.output_tokens_per_s:,.0f} output tokens/s at batch {it.batch}",
-        f"largest batch that fits {it.largest_batch}",
+def serving_rows(it: PlanServing) -> list[tuple[str, str]]:
+    """What a service gives its users: names and values."""
+    rows = [
+        ("time to first token", estimate(it.first_token_ns)),
+        ("time per output token", estimate(it.per_token_ns)),
+        ("one request", estimate(it.request_ns)),
+        ("throughput", f"{it.output_tokens_per_s:,.0f} output tokens/s at batch {it.batch}"),
+        ("largest batch that fits", str(it.largest_batch)),
     ]
     if it.curve:
         points = ", ".join(
             f"{batch}: {units.time(ns)}, {rate:,.0f}/s" for batch, ns, rate in it.curve
         )
-        lines.append(f"batch: time per token, tokens/s   {points}")
-    return Text("\n".join(lines))
+        rows.append(("batch: time per token, tokens/s", points))
+    return rows
+
+
+def _serving(it: PlanServing) -> Text:
+    return Text("\n".join(f"{name:<21} {value}" for name, value in serving_rows(it)))
 
 
 class PlanSearchReport:

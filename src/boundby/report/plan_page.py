@@ -8,12 +8,13 @@ from boundby.model import units
 from boundby.model.lab import Axis, Bar, Bars, Lines, Mark, Plot, Series
 from boundby.model.plan import PlanResult, PlanSearch, PlanServing
 from boundby.report import plot
-from boundby.report.plan import estimate, rates
+from boundby.report.plan import estimate, rates, serving_rows
 from boundby.report.static_page import document
 
 _STYLE = """
 details { margin: 4px 0; } summary { cursor: pointer; }
 pre { white-space: pre-wrap; max-width: 90ch; color: var(--soft); margin: 4px 0 12px; }
+.service td { text-align: left; vertical-align: top; }
 """
 # The roofline is drawn this far on either side of the ridges and of the step's own intensities.
 _MARGIN = 8.0
@@ -43,7 +44,7 @@ def _plan(it: PlanResult) -> str:
         f'<p class="soft">{it.chips} x {escape(it.chip)} {escape(layout)}</p>'
         f"<p><b>{escape(estimate(it.step_ns))}</b>, bound by {escape(it.bound_by)}. "
         f"Perfect overlap {units.time(it.overlapped_ns)}, none {units.time(it.serial_ns)}.</p>"
-        f"<p>{escape(rates(it))}</p>{convention}{_notes(it.notes)}"
+        f"<p>{escape(rates(it))}</p>{convention}{_notes(it.notes)}{_serving(it)}"
         f'<section><div class="plots">{drawn}</div></section>'
         f"<section><h2>Parts</h2>{_terms(it)}{_formulas(it)}</section>{_memory(it)}{_limits(it)}"
     )
@@ -162,6 +163,16 @@ def _limits(it: PlanResult) -> str:
         for limit in it.limits
     )
     return f"<section><h2>Thresholds</h2><table>{rows}</table></section>" if rows else ""
+
+
+def _serving(it: PlanResult) -> str:
+    if not it.serving:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in serving_rows(it.serving)
+    )
+    return f'<section><h2>Service</h2><table class="service">{rows}</table></section>'
 
 
 def _search(it: PlanSearch) -> str:
