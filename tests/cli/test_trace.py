@@ -33,6 +33,11 @@ def test_json_goes_to_stdout_with_a_machine_from_a_file(tmp_path: Path) -> None:
     assert diagnosis.machine == round_machine()
 
 
+def test_machine_may_be_the_name_of_a_chip() -> None:
+    done = trace("--json", "-", "--machine", "mi300x", str(SYNCS))
+    assert msgspec.json.decode(done.stdout, type=Diagnosis).machine.chip == "MI300X"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -40,6 +45,7 @@ def test_json_goes_to_stdout_with_a_machine_from_a_file(tmp_path: Path) -> None:
         (("--wall", "fast", str(SYNCS)), "'fast' is not a time"),
         (("--index", "9", str(SYNCS)), "no step 9: the trace has 2"),
         (("--machine", "nowhere.json", str(SYNCS)), "cannot read nowhere.json"),
+        (("--machine", "h1000", str(SYNCS)), "no chip is called h1000"),
         ((), "Missing argument"),
     ],
 )

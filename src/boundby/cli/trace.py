@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli.options import machine_option, output_options
+from boundby.cli.options import output_options
 from boundby.cli.outputs import Outputs
+
+if TYPE_CHECKING:
+    from boundby.model import Machine
 
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -26,8 +30,25 @@ def _silent(what: str, share: float) -> None:
     """Progress that is not shown."""
 
 
+def _machine(name: str) -> Machine:
+    """A saved machine, or the datasheet of the chip of this name."""
+    from boundby.hardware import cache
+
+    if Path(name).exists() or name.endswith(".json"):
+        return cache.read(Path(name))
+    from boundby.plan import chips
+
+    return chips.find(name).machine
+
+
 @click.command(name="trace")
-@machine_option(default="the datasheet")
+@click.option(
+    "--machine",
+    "machine_name",
+    metavar="NAME|FILE",
+    help="The chip's name (h100), or roofs saved with `boundby machine --json`; default: the "
+    "datasheet of the device that the trace names.",
+)
 @click.option("--wall", metavar="TIME", help="Step time without a profiler, if known: 84.2ms.")
 @click.option(
     "--model",
@@ -48,7 +69,7 @@ def _silent(what: str, share: float) -> None:
 @output_options(csv=True)
 @click.argument("traces", nargs=-1, required=True)
 def command(
-    machine_file: Path | None,
+    machine_name: str | None,
     wall: str | None,
     model_file: Path | None,
     capture_file: Path | None,
@@ -61,11 +82,10 @@ def command(
     Formats, found by content: torch profiler, XLA, Nsight Systems sqlite, rocprofv3 JSON, zipped.
     """
     from boundby.cli.console import progress_bar
-    from boundby.hardware import cache
     from boundby.session import traces as job
 
     wall_ns = parse_time(wall) if wall else None
-    machine = cache.read(machine_file) if machine_file else None
+    machine = _machine(machine_name) if machine_name else None
     weights = None
     if model_file is not None:
         from boundby.plan.weights import model_weights

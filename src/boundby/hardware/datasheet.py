@@ -43,24 +43,27 @@ class Fabric(Record, frozen=True, kw_only=True):
 
 
 class Chip(Record, frozen=True, kw_only=True):
-    """One chip of the table. `sustained` are rates kept at the power limit, where known."""
+    """One chip of the table. `sustained` are rates kept at the power limit, where known.
+
+    `shared_names` are reported for many chips, which only the memory size tells apart.
+    """
 
     name: str
     vendor: str
     matches: list[str]
+    shared_names: list[str] = []
     not_matches: list[str] = []
     memory_gb: float
     figures: dict[str, Figure]
     sustained: dict[str, Figure] = {}
     fabric: Fabric | None = None
 
-    def match_length(self, device_name: str) -> int:
+    def match_length(self, device_name: str, *, memory_known: bool) -> int:
         """The length of the longest of its names that is in the device's name; 0 for no match."""
         if any(_has_words(device_name, words) for words in self.not_matches):
             return 0
-        return max(
-            (len(words) for words in self.matches if _has_words(device_name, words)), default=0
-        )
+        names = [*self.matches, *(self.shared_names if memory_known else [])]
+        return max((len(words) for words in names if _has_words(device_name, words)), default=0)
 
 
 class _Table(Record, frozen=True, kw_only=True):
@@ -86,7 +89,10 @@ def source(key: str) -> str:
 
 def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
     """The chip of a driver's name: the longest match, then the nearest memory size."""
-    matches = [(chip.match_length(device_name), chip) for chip in chips()]
+    memory_known = memory_bytes is not None
+    matches = [
+        (chip.match_length(device_name, memory_known=memory_known), chip) for chip in chips()
+    ]
     longest = max(length for length, _ in matches)
     if not longest:
         return None
