@@ -40,6 +40,21 @@ def test_a_difference_beyond_noise_is_distinguished_from_one_within() -> None:
     assert again.slowdown == 0
 
 
+def test_unknown_profiler_overhead_is_noise() -> None:
+    """Two captures of one program: the profiled steps of each are alike, their overheads not."""
+    quick = {"wall_source": "profiled", "wall_interval_ns": (50e6, 90e6)}
+    slow = {"wall_source": "profiled", "wall_interval_ns": (60e6, 190e6)}
+    before = with_steps(around(66e6, 0.02), **quick)
+    made = compare(before, with_steps(around(110e6, 0.02), **slow), names=("a", "b"))
+    assert made.beyond_noise is False
+    made = compare(
+        before,
+        with_steps(around(600e6, 0.02), **slow | {"wall_interval_ns": (5e8, 7e8)}),
+        names=("a", "b"),
+    )
+    assert made.beyond_noise is True
+
+
 def test_single_steps_leave_noise_unknown() -> None:
     made = compare(with_steps([10e6]), with_steps([20e6]), names=("a", "b"))
     assert made.beyond_noise is None

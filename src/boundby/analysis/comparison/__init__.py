@@ -93,14 +93,29 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
         low, high = min(second) / max(first), max(second) / min(first)
     else:
         return Estimate(low=expected, expected=expected, high=expected), None
-    low = expected / _wider(expected / min(low, expected))
-    high = expected * _wider(max(high, expected) / expected)
+    shorter_before, longer_before = _profiled_reach(before)
+    shorter_after, longer_after = _profiled_reach(after)
+    low = expected / _wider(expected / min(low, expected), longer_before, shorter_after)
+    high = expected * _wider(max(high, expected) / expected, shorter_before, longer_after)
     return Estimate(low=low, expected=expected, high=high), not low <= 1 <= high
 
 
-def _wider(reach: float) -> float:
+def _wider(*reaches: float) -> float:
     """The interval widened by the difference between processes: independent errors, as factors."""
-    return math.exp(math.hypot(math.log(reach), math.log(PROCESS_SLOWDOWN.value)))
+    return math.exp(math.hypot(*map(math.log, (*reaches, PROCESS_SLOWDOWN.value))))
+
+
+def _profiled_reach(diagnosis: Diagnosis) -> tuple[float, float]:
+    """How much shorter and how much longer the step may be than estimated, as factors.
+
+    Profiled steps of one process are alike, but all contain the profiler's overhead, which differs
+    from process to process.
+    """
+    step = diagnosis.step
+    low, high = step.wall_interval_ns
+    if step.wall_source != "profiled" or not 0 < low <= step.wall_ns <= high:
+        return 1.0, 1.0
+    return step.wall_ns / low, high / step.wall_ns
 
 
 def _samples(diagnosis: Diagnosis) -> list[float]:
