@@ -36,7 +36,11 @@ def test_archive_without_traces_or_damaged_gives_a_one_line_error(tmp_path: Path
         archive.writestr("readme.txt", "not a trace " * 100)
     with pytest.raises(BoundbyError, match="no traces in this archive"):
         sources.observe(path)
-    path.write_bytes(path.read_bytes()[:60])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + whole[44:])
+    with pytest.raises(BoundbyError, match="a damaged archive"):
+        sources.observe(path)
+    path.write_bytes(whole[:60])
     with pytest.raises(BoundbyError, match="a damaged archive"):
         sources.observe(path)
 

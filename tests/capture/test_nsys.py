@@ -103,3 +103,24 @@ def test_export_is_recognised_and_other_databases_are_not(tmp_path: Path) -> Non
     damaged.write_bytes((tmp_path / "report.bin").read_bytes()[:3000])
     with pytest.raises(BoundbyError):
         sources.observe(damaged)
+
+
+@pytest.mark.parametrize("value", [1.5, "text", b"\xff", None, -1, 2**62])
+def test_values_of_another_type_are_unknown(tmp_path: Path, value: object) -> None:
+    path = write_export(tmp_path / "report.sqlite")
+    file = sqlite3.connect(path)
+    for table, columns in (
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", ("globalTid", "correlationId", "nameId")),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", ("deviceId", "streamId", "correlationId", "globalPid")),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", ("bytes", "copyKind", "srcKind")),
+        ("NVTX_EVENTS", ("eventType", "text", "globalTid")),
+        ("TARGET_INFO_GPU", ("id", "name", "totalMemory")),
+        ("StringIds", ("value",)),
+    ):
+        for column in columns:
+            file.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    file.commit()
+    file.close()
+    (observed,) = sources.observe(path)
+    assert observed.timeline is not None
+    assert len(observed.timeline.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from boundby.capture.sources import Source
 
 _MAGIC = b"PK\x03\x04"
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+# Of a member at an offset before the file's beginning: OSError or ValueError.
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class ZipSource:

@@ -9,6 +9,9 @@ from typing import Any
 
 from boundby.model.errors import BoundbyError
 
+# Columns of text; all others contain integers.
+_TEXTS = ("name", "text", "value")
+
 
 class Export:
     """An open export: its tables, and the texts that they number."""
@@ -18,7 +21,8 @@ class Export:
         # Read only: nothing is written beside the user's file.
         self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        self.texts: dict[int, str] = dict(self.rows("StringIds", ("id", "value")))
+        strings = self.rows("StringIds", ("id", "value"))
+        self.texts: dict[int, str] = {number: text for number, text in strings if text}
 
     def close(self) -> None:
         self._connection.close()
@@ -29,12 +33,17 @@ class Export:
         return [row[1] for row in self._run(f'PRAGMA table_info("{quoted}")')]
 
     def rows(self, table: str, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a table by column; None for a column that this version does not have."""
+        """Rows of a table by column; None for a column that this version does not have, and for a
+        value of another type than the column's."""
         there = set(self.columns(table))
         if not there:
-            return iter(())
+            return
         named = ", ".join(f'"{name}"' if name in there else "NULL" for name in wanted)
-        return self._run(f'SELECT {named} FROM "{table}"')
+        types = [str if name in _TEXTS else int for name in wanted]
+        for row in self._run(f'SELECT {named} FROM "{table}"'):
+            yield tuple(
+                cell if type(cell) is kind else None for cell, kind in zip(row, types, strict=True)
+            )
 
     def _run(self, statement: str) -> Iterator[tuple[Any, ...]]:
         try:
