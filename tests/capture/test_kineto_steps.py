@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,6 +228,48 @@ def test_batch_marks_with_different_sizes_are_read() -> None:
     )
     assert kind_of_batch("execute_context_0(0)_generation_8(8)") == "decode"
     assert kind_of_batch("execute_graph") is None
+
+
+def generated(*tokens: int) -> list[Event]:
+    """Passes of a language model over these numbers of tokens per sequence, without marks."""
+    events: list[Event] = []
+    for number, length in enumerate(tokens):
+        start = 200.0 * number
+        for offset, (table, name) in enumerate(((500, "wte"), (64, "wpe"))):
+            shapes: dict[str, Any] = {
+                "Input Dims": [[table, 32], [2, length], [], [], []],
+                "Input type": ["float", "long int", "Scalar", "", ""],
+            }
+            events.append(op("aten::embedding", start + 20 * offset, 12, **shapes))
+            events.append(launch(10 * number + offset + 1, start + 20 * offset + 4))
+            events.append(kernel(10 * number + offset + 1, start + 20 * offset + 10, 8, name))
+        events.append(op("aten::mm", start + 50, 20))
+        events.append(launch(10 * number + 9, start + 55))
+        wide = length > 1
+        events.append(kernel(10 * number + 9, start + 70, 100, "gemm" if wide else "gemv"))
+    return events
+
+
+def test_generation_without_marks_is_split_into_prefill_and_decodes(tmp_path: Path) -> None:
+    trace = read(tmp_path, generated(7, 1, 1, 1))
+    assert trace.steps_from == "passes"
+    assert [step.label for step in trace.steps] == [
+        "prefill#0",
+        "decode#0",
+        "decode#1",
+        "decode#2",
+    ]
+    assert [len(trace.timeline(index).device) for index in range(4)] == [3] * 4
+    observation = observe_trace(trace)
+    assert observation.step is not None
+    assert observation.step.kind.series == "decode"
+    assert [one.kind for one in observation.step.others] == ["prefill"]
+
+
+def test_passes_over_several_tokens_are_not_generation(tmp_path: Path) -> None:
+    assert read(tmp_path, generated(7, 7, 7, 7)).steps_from != "passes"
+    backward = op("autograd::engine::evaluate_function: MmBackward0", 700, 20)
+    assert read(tmp_path, [*generated(7, 1, 1, 1), backward]).steps_from != "passes"
 
 
 def test_profiler_step_markers_take_precedence_over_batch_marks(tmp_path: Path) -> None:

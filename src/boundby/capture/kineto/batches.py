@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,12 +38,18 @@ def batches(columns: Columns) -> list[tuple[str | None, Window]]:
     marks = named(host, columns.names, lambda name: kind_of_batch(name) is not None)
     rows = np.flatnonzero(marks & (host.kind == HostKind.ANNOTATION))
     rows = rows[np.argsort(host.start[rows], kind="stable")]
-    starts = host.start[rows].tolist()
-    ends = [*starts[1:], max(int(host.end.max()), int(host.end[rows[-1]]))] if len(rows) else []
+    kinds = [kind_of_batch(columns.names[name]) for name in host.name[rows].tolist()]
+    end_ns = int(host.end.max()) if len(rows) else 0
+    return numbered(kinds, host.start[rows].tolist(), end_ns)
+
+
+def numbered(
+    kinds: Sequence[str | None], starts: Sequence[int], end_ns: int
+) -> list[tuple[str | None, Window]]:
+    """Windows from each start to the next, labelled with their kind and their number in it."""
     numbers: Counter[str] = Counter()
     found: list[tuple[str | None, Window]] = []
-    for row, start, end in zip(rows.tolist(), starts, ends, strict=True):
-        kind = kind_of_batch(columns.names[host.name[row]])
+    for kind, start, end in zip(kinds, starts, [*starts[1:], end_ns], strict=False):
         if kind is not None and end > start:
             found.append((f"{kind}#{numbers[kind]}", Window(start, end)))
             numbers[kind] += 1

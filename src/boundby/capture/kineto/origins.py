@@ -17,7 +17,7 @@ from boundby.model import PYTHON_FRAMES, HostKind, Phase
 
 Mask = npt.NDArray[np.bool_]
 
-_ENGINE = "autograd::engine::"
+ENGINE = "autograd::engine::"
 # Traces from before the engine marked its work have only the node's name.
 _BACKWARD_NODE = re.compile(r"^\w+Backward\d*$")
 _BACKWARD_CALL = re.compile(
@@ -70,7 +70,7 @@ def named(host: HostRows, names: list[str], test: Callable[[str], object]) -> Ma
 
 def _nodes(host: HostRows, names: list[str]) -> Mask:
     """Rows in which the backward runs one node of its graph."""
-    found = named(host, names, lambda name: name.startswith(_ENGINE) or _BACKWARD_NODE.match(name))
+    found = named(host, names, lambda name: name.startswith(ENGINE) or _BACKWARD_NODE.match(name))
     nodes: Mask = (host.kind == HostKind.OP) & (found | (host.forward_thread > 0))
     return nodes
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from boundby.capture.kineto.batches import batches
 from boundby.capture.kineto.events import NONE, OPTIMIZER_STEP, STEP_MARKER
+from boundby.capture.kineto.generation import passes
 from boundby.capture.kineto.names import clean, module_of
 from boundby.capture.kineto.nesting import matching
 from boundby.capture.kineto.origins import named
@@ -20,7 +21,9 @@ from boundby.model import DeviceKind, HostKind
 from boundby.model.record import Record
 from boundby.model.timeline import Ints
 
-StepsFrom = Literal["markers", "given", "batches", "optimizer", "launch pattern", "whole window"]
+StepsFrom = Literal[
+    "markers", "given", "batches", "optimizer", "passes", "launch pattern", "whole window"
+]
 
 # A launch into an idle device starts within tens of microseconds; one that waits this long while
 # nothing else is seen to run waits for work from before the trace.
@@ -62,11 +65,12 @@ def find_steps(columns: Columns) -> tuple[list[Step], StepsFrom]:
         return charge(columns, launches, served), "batches"
     if cycles := _optimizer_cycles(columns, launches.called):
         return charge(columns, launches, cycles), "optimizer"
+    whole = _before_stop(columns, launches.called)
+    if generated := passes(columns, whole.end_ns):
+        return charge(columns, launches, generated), "passes"
     if repeats := _repeats(columns, launches.called):
         return charge(columns, launches, repeats), "launch pattern"
-    return charge(
-        columns, launches, [(None, _before_stop(columns, launches.called))]
-    ), "whole window"
+    return charge(columns, launches, [(None, whole)]), "whole window"
 
 
 def given_steps(columns: Columns, windows: Sequence[tuple[int, int]]) -> list[Step]:

@@ -275,6 +275,7 @@ def _notes(columns: Columns, stream: _Read, how: StepsFrom, steps: int) -> list[
 
 _INFERRED: dict[StepsFrom, str] = {
     "optimizer": "no step markers: {steps} steps were cut at the ends of optimizer steps",
+    "passes": "no step markers: {steps} forward passes were cut where tokens are embedded",
     "launch pattern": "no step markers: {steps} steps were recovered from the repeating launches",
     "whole window": "no step markers and no repeating launches: the whole window is one step",
 }
