@@ -85,6 +85,14 @@ def test_ascend_tasks_are_device_events(tmp_path: Path) -> None:
     assert list(timeline.device.kind) == [DeviceKind.KERNEL, DeviceKind.COLLECTIVE]
 
 
+def test_waits_of_mtia_queues_are_no_device_work(tmp_path: Path) -> None:
+    events = _launched("mtia_runtime", "mtia_ccp_events")
+    events += [
+        event("mtia_ccp_events", name, 20, 900, 8) for name in ("event_wait", "event_record")
+    ]
+    assert len(_timeline(tmp_path, events).device) == 30
+
+
 def test_trace_of_kernels_alone_has_an_account(tmp_path: Path) -> None:
     timeline = _timeline(tmp_path, [kernel(i, i * 10, 8, f"sgemm_{i}") for i in range(20)])
     account = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns)).account
@@ -97,6 +105,15 @@ def test_trace_without_launches_has_an_uncertain_verdict(tmp_path: Path) -> None
     assert not found.findings
     assert found.account.overhead.parts["python"] == 0
     assert {"no-host-events", "launches-not-recorded", "operators-not-recorded"} <= _codes(found)
+
+
+def test_unexplained_idle_time_without_launches_is_unseen(tmp_path: Path) -> None:
+    """The simulation without launches knows nothing of the idle times between kernels."""
+    kernels = [kernel(i, i * 10_000, 8, "sgemm_kernel") for i in range(20)]
+    found = _diagnosis(tmp_path, kernels)
+    parts = found.account.overhead.parts
+    assert parts["unseen"] > 0.9 * found.account.overhead.ns
+    assert parts["python"] < 0.01 * found.account.overhead.ns
 
 
 def test_kernel_of_an_unknown_launch_gets_no_operator(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def _attribute(
         machine,
         wall_ns=wall_ns,
         phases=step.phases,
-        launches=unprofiled.host.expected if unprofiled else None,
+        launches=unprofiled.host.expected if unprofiled and unprofiled.is_explained else None,
         where=unprofiled.where if unprofiled else None,
         data_ns=data_ns,
         cpu_wait=cpu_wait,

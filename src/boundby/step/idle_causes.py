@@ -199,8 +199,8 @@ def _split(
     in_launch = launch.between(gaps_from, before) + np.where(synced, 0.0, issuing)
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > LONGEST_LATENCY_NS.value)
-    if not rows.any():
-        waiting, held_back = np.zeros_like(waiting), np.ones_like(held_back)
+    if not host.duration_ns[rows].any():  # nothing of the host was recorded
+        waiting, held_back = np.zeros_like(waiting), held_back | waiting
     rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
     return {
         "data": np.where(waiting, in_data, 0.0),

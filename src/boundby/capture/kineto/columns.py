@@ -23,7 +23,7 @@ from boundby.capture.kineto.events import (
     Number,
     device_kind,
     host_kind,
-    is_task,
+    is_device_work,
 )
 from boundby.capture.kineto.fields import (
     absent,
@@ -99,7 +99,7 @@ class ColumnBuilder:
             self._add_runtime(calls)
         if operators := [event for event in complete if event.cat in OPERATOR_CATEGORIES]:
             self._add_operators(operators)
-        if device := [e for e in complete if e.cat in DEVICE_CATEGORIES or is_task(e)]:
+        if device := [event for event in complete if is_device_work(event)]:
             self._add_device(device)
 
     def build(self) -> Columns:

@@ -94,10 +94,14 @@ DEVICE_CATEGORIES: dict[str, DeviceKind] = {
 
 # Ascend's profiler writes no category: its device events have a task type, such as AI_CORE.
 _NOT_WORK = ("EVENT", "PROFILER", "NOTIFY", "WAIT", "RECORD", "PLACE_HOLDER")
+# MTIA's profiler lists waits of its queues beside their work.
+_WAITS = frozenset({"event_wait", "event_record"})
 
 
-def is_task(event: Event) -> bool:
-    """Whether an event without a category is work on an Ascend device."""
+def is_device_work(event: Event) -> bool:
+    """Whether an event is work on a device."""
+    if event.cat in DEVICE_CATEGORIES:
+        return event.name not in _WAITS
     task = event.args.task
     return not event.cat and task is not None and not any(word in task for word in _NOT_WORK)
 
