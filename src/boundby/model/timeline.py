@@ -89,10 +89,9 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     none.
 
     A kernel of a graph has no operator around it. `call` is then the operator call that launched it
-    while the graph was captured, or that launches the same kernel outside of the graph; rows of one
-    such call have the same number in `share`; `source` is the line of that call; -1 is none.
-    Kernels of a program that was compiled as a whole have no operator either: `inside`, `module`
-    and `phase` are then like those of `HostEvents`.
+    while the graph was captured; rows of one such call have the same number in `share`; `source` is
+    the line of that call; -1 is none. Kernels of a program that was compiled as a whole have no
+    operator either: `inside`, `module` and `phase` are then like those of `HostEvents`.
     """
 
     start_ns: Ints

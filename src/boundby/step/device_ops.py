@@ -187,10 +187,7 @@ def _place_event(record: OpRecord, device: DeviceEvents, event: int) -> None:
 
 
 def _call_of(timeline: Timeline, row: int, event: int) -> int:
-    """The operator call of an operation; -1 for none.
-
-    A kernel of a graph does what the same kernel does where its operator is known.
-    """
+    """The operator call of an operation; -1 for none."""
     if row >= 0:
         return int(timeline.host.call[row])
     calls = timeline.device.call

@@ -14,7 +14,6 @@ from boundby.capture.kineto.events import (
     PAGEABLE_TO_DEVICE,
     PAGEABLE_TO_HOST,
 )
-from boundby.capture.kineto.graphs import calls_of_replayed
 from boundby.capture.kineto.metadata import Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
@@ -52,9 +51,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     origins = trace_origins(
         replace(host, name=used[0]), parent, [columns.names[n] for n in names], columns.stacks
     )
-    replayed = np.flatnonzero(links.graph).astype(np.int32)
-    seen = calls_of_replayed(columns, device, replayed)
-    calls, keys = _compact([host.call, seen], range(len(columns.calls)))
+    calls, keys = _compact([host.call], range(len(columns.calls)))
     parsed = [arguments.parse(columns.calls[number]) for number in keys]
     kernels = [columns.names[n] for n in names]
     _set_list_dtypes(parsed, np.append(calls[0], NONE)[links.op], used[1], kernels)
@@ -73,7 +70,6 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
             graph=links.graph,
             bytes=device.bytes,
             grid=device.grid,
-            call=calls[1],
         ),
         names=[clean(columns.names[number]) for number in names],
         sources=origins.sources,
