@@ -61,6 +61,12 @@ def test_single_steps_leave_noise_unknown() -> None:
     assert made.slowdown == 1
 
 
+def test_steps_without_a_duration_leave_noise_unknown() -> None:
+    for samples in ([0.0, 0.0, 5e6], [0.0] * 7):
+        made = compare(with_steps([10e6] * 9), with_steps(samples), names=("a", "b"))
+        assert made.beyond_noise is None
+
+
 def test_a_time_that_was_given_has_no_samples() -> None:
     """With `--wall` the steps of a trace are profiled ones, and say nothing about it."""
     given = real_diagnosis()

@@ -43,5 +43,8 @@ def is_own_file(path: str) -> bool:
     """
     path = path.replace("\\", "/").removesuffix(HIDDEN_FROM_WARNINGS)
     if path.startswith("/") or path[1:2] == ":":
-        return _PACKAGE in Path(path).resolve().parents
+        try:
+            return _PACKAGE in Path(path).resolve().parents
+        except (OSError, ValueError):  # no file has this name, as one with a null character
+            return False
     return path in _modules()

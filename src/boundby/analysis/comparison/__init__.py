@@ -119,11 +119,12 @@ def _profiled_reach(diagnosis: Diagnosis) -> tuple[float, float]:
 
 
 def _samples(diagnosis: Diagnosis) -> list[float]:
-    """The samples whose median is the step time; a given time has none."""
+    """The samples whose median is the step time; a given time has none, nor do steps of no
+    time."""
     step = diagnosis.step
     around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
-    works = 1 - _waiting_share(diagnosis)
-    return [ns * works for ns in step.samples_ns] if around else []
+    samples = [ns * (1 - _waiting_share(diagnosis)) for ns in step.samples_ns] if around else []
+    return samples if min(samples, default=0.0) > 0 else []
 
 
 def _kind(diagnosis: Diagnosis) -> str:
