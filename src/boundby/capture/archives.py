@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tempfile
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
     from boundby.capture.sources import Source
 
 _MAGIC = b"PK\x03\x04"
-# Of a member at an offset before the file's beginning: OSError or ValueError.
+# Of damaged archives, besides `BadZipFile`; OSError: of a member before the file's beginning.
 _BROKEN = (
-    zipfile.BadZipFile,
     zlib.error,
     struct.error,
     EOFError,
@@ -51,6 +48,9 @@ class ZipSource:
     def observe(
         self, path: Path, *, index: int | None = None, wall_ns: float | None = None
     ) -> list[Observation]:
+        import tempfile  # with `zipfile` 2% of the time of a small trace
+        import zipfile
+
         found: list[Observation] = []
         try:
             with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ class ZipSource:
                         name = f"{path}/{member.filename}"
                         found.append(msgspec.structs.replace(observation, target=name))
                     unpacked.unlink()
-        except _BROKEN as error:
+        except (zipfile.BadZipFile, *_BROKEN) as error:
             raise BoundbyError(f"{path}: a damaged archive: {error}") from None
         if not found:
             raise BoundbyError(f"{path}: no traces in this archive")

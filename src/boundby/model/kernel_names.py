@@ -184,7 +184,6 @@ _TABLE = (
     ),
     _Row("generated", "generated", r"^triton_"),
 )
-_ROWS = tuple((row, re.compile(row.pattern, re.IGNORECASE)) for row in _TABLE)
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)")
 # The return type of a template may be a condition with its own brackets.
 _CONDITION = re.compile(r"^std::enable_if<.*?>::type ")
@@ -230,7 +229,7 @@ _TILES = (
 def kernel_name(name: str) -> KernelName:
     """The class, kind, dtypes and tile of a kernel, from its name."""
     text = function_of(name[:_LONGEST])
-    row = next((row for row, pattern in _ROWS if pattern.search(text)), None)
+    row = next((row for row in _TABLE if _compiled(row.pattern).search(text)), None)
     if row is None:
         return KernelName(dtype=_only(_dtypes(text)))
     products = row.kernel_class in _PRODUCTS
@@ -242,6 +241,12 @@ def kernel_name(name: str) -> KernelName:
         dtype=next(iter(dtypes), None) if products or is_list else _only(dtypes),
         tile=_tile(text) if products else None,
     )
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of the table; short traces need few, and compiling all takes a tenth of theirs."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def function_of(name: str) -> str:
