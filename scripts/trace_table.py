@@ -47,6 +47,7 @@ Written by `scripts/trace_table.py`.
 def main() -> None:
     folder, peers = Path(sys.argv[1]), [*sys.argv[2:], None, None]
     files = sorted([*folder.rglob("*.json.gz"), *folder.rglob("*.xplane.pb*")])
+    _row(files[0], peers[0], peers[1])  # writes byte code
     rows = [_row(path, peers[0], peers[1]) for path in files]
     _PAGE.parent.mkdir(exist_ok=True)
     _PAGE.write_text(_HEAD + "\n".join(rows) + "\n")
@@ -85,6 +86,8 @@ def _share(value: float | None) -> str:
 def _cost(command: list[str]) -> str:
     """CPU seconds and peak memory of a process; both do not depend on what else is running."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # An installed package has its byte code; without, imports take longer than small traces.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = (
         "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:],"
         " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
