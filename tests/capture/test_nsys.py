@@ -124,3 +124,35 @@ def test_values_of_another_type_are_unknown(tmp_path: Path, value: object) -> No
     (observed,) = sources.observe(path)
     assert observed.timeline is not None
     assert len(observed.timeline.device)
+
+
+def test_graphs_recorded_as_a_whole_are_device_work(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "report.sqlite")
+    file = sqlite3.connect(path)
+    file.execute(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId"
+        " INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER)"
+    )
+    file.execute(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE SELECT start, end, deviceId, streamId,"
+        " correlationId, globalPid, 5 FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    )
+    file.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    file.commit()
+    file.close()
+    (observed,) = sources.observe(path)
+    timeline = observed.timeline
+    assert timeline is not None and observed.device.name == "NVIDIA H200"
+    assert timeline.names[timeline.device.name[0]] == "CUDA graph 5"
+    assert timeline.device.graph.tolist() == [True, False]
+    assert "whole-graphs" in {note.code for note in observed.notes}
+
+
+def test_export_without_kernels_is_a_one_line_error(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "report.sqlite")
+    file = sqlite3.connect(path)
+    file.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+    file.commit()
+    file.close()
+    with pytest.raises(BoundbyError, match="no kernels in this export"):
+        sources.observe(path)

@@ -136,9 +136,26 @@ def test_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
     assert any("rank1.json" in note.text for note in diagnosis.notes)
 
 
+def test_files_that_are_no_traces_are_no_ranks(tmp_path: Path) -> None:
+    _write_rank(tmp_path / "rank0.json", 0, 30.0)
+    (tmp_path / "config.json").write_text('{"hidden_size": 64}')
+    diagnosis = boundby.load(tmp_path)
+    assert diagnosis.ranks == []
+    (note,) = (note for note in diagnosis.notes if note.code == "other-files")
+    assert "config.json" in note.text
+
+
+def test_views_beside_an_xla_profile_are_no_ranks(tmp_path: Path) -> None:
+    (tmp_path / "host.xplane.pb").write_bytes(b"")
+    (tmp_path / "host.trace.json.gz").write_bytes(b"")
+    (tmp_path / "host.memory_profile.json.gz").write_bytes(b"")
+    assert [path.name for path in job.find_traces([tmp_path])] == ["host.xplane.pb"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
+        ("report.nsys-rep", "x", "export it first: nsys export --type sqlite report.nsys-rep"),
         ("empty.json", "", "empty.json"),
         ("prose.json", "hello", "prose.json"),
         ("picture.png", "\x89PNG", "not a format"),

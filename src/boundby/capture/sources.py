@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from boundby.capture.archives import ZipSource
-from boundby.capture.kineto.source import KinetoSource
+from boundby.capture.kineto.source import KinetoSource, head_of
 from boundby.capture.nsys.source import NsysSource
 from boundby.capture.rocprof.source import RocprofSource
 from boundby.capture.saved import SavedSource
 from boundby.capture.xplane.source import XplaneSource
-from boundby.model.errors import BoundbyError
+from boundby.model.errors import BoundbyError, NotATraceError
 
 if TYPE_CHECKING:
     from boundby.model.observation import Observation
@@ -47,6 +47,7 @@ _PLAIN: list[Source] = [
     XplaneSource(),
 ]
 SOURCES: list[Source] = [ZipSource(_PLAIN), *_PLAIN]
+_NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
 
 def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
@@ -58,8 +59,12 @@ def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
     for source in sources:
         if source.recognises(path):
             return source
+    if path.name.endswith(_NSYS_REPORTS):
+        export = f"nsys export --type sqlite {path.name}"
+        raise BoundbyError(f"{path}: export it first: {export}")
     known = ", ".join(source.name for source in sources)
-    raise BoundbyError(f"{path}: not a format that boundby reads ({known})")
+    kind = NotATraceError if head_of(path)[:1] == b"{" else BoundbyError
+    raise kind(f"{path}: not a format that boundby reads ({known})")
 
 
 def observe(

@@ -12,3 +12,7 @@ class BoundbyError(Exception):
     def __init__(self, message: str, *, exit_code: int = BAD_INPUT) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class NotATraceError(BoundbyError):
+    """A file of another kind, as they lie beside traces: settings, graphs, tables."""

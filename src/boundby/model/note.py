@@ -40,6 +40,7 @@ Code = Literal[
     "device-not-recorded",
     "no-host-events",
     "several-devices",
+    "whole-graphs",  # replayed graphs without their kernels
     "launched-before-trace",
     "unmatched-launches",
     "launches-not-recorded",
@@ -60,6 +61,7 @@ Code = Literal[
     # Ranks of a job.
     "rank-unreadable",
     "collectives-differ",
+    "other-files",  # files of the folder that are no traces
     # Proofs.
     "interrupted",
     "no-fix-tried",

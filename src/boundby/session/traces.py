@@ -13,7 +13,7 @@ from boundby.capture import remote, sources
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis
-from boundby.model.errors import BoundbyError
+from boundby.model.errors import BoundbyError, NotATraceError
 from boundby.model.observation import Observation
 from boundby.model.observation_file import FILE_NAME
 from boundby.model.rows import RankRow
@@ -35,10 +35,13 @@ class Member(msgspec.Struct, kw_only=True):
     diagnosis: Diagnosis | None = None
     collectives: list[float] = []
     problem: str | None = None
+    is_trace: bool = True
 
 
 # Files named so are reported if no source reads them.
-_SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
+_JSON = (".json", ".json.gz")
+_XLA = "*.xplane.pb*"
+_SUFFIXES = (*_JSON, ".xplane.pb", ".xplane.pb.gz")
 
 
 def _is_meant(path: Path) -> bool:
@@ -48,6 +51,8 @@ def _is_meant(path: Path) -> bool:
         return False
     if (path.parent / FILE_NAME).exists():
         return path.name == FILE_NAME
+    if path.name.endswith(_JSON) and any(path.parent.glob(_XLA)):
+        return False  # XLA's profiler writes views of a profile beside it
     return path.name.endswith(_SUFFIXES) or sources.is_trace(path)
 
 
@@ -91,7 +96,8 @@ def read_member(
             for name, observation in zip(names, observations, strict=True)
         ]
     except BoundbyError as error:
-        return [Member(path=str(path), problem=str(error))]
+        is_trace = not isinstance(error, NotATraceError)
+        return [Member(path=str(path), problem=str(error), is_trace=is_trace)]
 
 
 def _names(path: Path, observations: Sequence[Observation]) -> list[str]:
@@ -238,9 +244,16 @@ def diagnose_traces(
         )
     else:
         members = read_member(paths[0], machine, wall_ns, index, weights, recording)
-    if len(members) == 1 and members[0].diagnosis is not None:
-        return members[0].diagnosis
-    return combine(members)
+    ranks = [member for member in members if member.is_trace] or members
+    if len(ranks) == 1 and ranks[0].diagnosis is not None:
+        diagnosis = ranks[0].diagnosis
+    else:
+        diagnosis = combine(ranks)
+    others = [Path(member.path).name for member in members if not member.is_trace]
+    if not others:
+        return diagnosis
+    note = Note(code="other-files", text=f"not traces, left out: {', '.join(others)}")
+    return msgspec.structs.replace(diagnosis, notes=[*diagnosis.notes, note])
 
 
 def _collective_times(timeline: Timeline | None) -> list[float]:

@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.capture.kineto.events import Event
 from boundby.capture.kineto.stream import ByteStream
-from boundby.model.errors import BoundbyError
+from boundby.model.errors import BoundbyError, NotATraceError
 
 # Between two events. A quote inside a JSON string is escaped, so this does not match in one.
 SEPARATOR = re.compile(rb'\}\s*,\s*(?=\{\s*")')
@@ -98,7 +98,7 @@ class EventStream:
         if not buffer:
             what = "it is empty" if not self._source.broken else "its gzip data is damaged"
             raise BoundbyError(f"{path}: not a profiler trace: {what}")
-        raise BoundbyError(f"{path}: not a torch profiler trace: it has no traceEvents")
+        raise NotATraceError(f"{path}: not a torch profiler trace: it has no traceEvents")
 
 
 def _last_separator(buffer: bytearray, start: int) -> re.Match[bytes] | None:

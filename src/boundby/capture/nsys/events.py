@@ -25,6 +25,7 @@ _VERSION = re.compile(r"_v\d+$")
 _PROCESS_SHIFT, _PROCESS_MASK = 24, 0xFFFFFF
 _CORRELATION_STRIDE = 1 << 40  # keeps processes apart
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
+GRAPHS = f"{_PREFIX}GRAPH_TRACE"
 
 
 class _Range(NamedTuple):
@@ -53,6 +54,7 @@ def export_events(export: Export) -> list[Event]:
     return [
         *_runtime_calls(export, processes),
         *_kernels(export, processes),
+        *_graphs(export, processes),
         *_copies(export, processes),
         *_fills(export, processes),
         *_nvtx(export),
@@ -64,7 +66,8 @@ def device_properties(export: Export) -> dict[str, Any]:
     wanted = ("id", "name", "totalMemory", "smCount", "computeMajor", "computeMinor")
     keys = ("id", "name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor")
     listed = [dict(zip(keys, row, strict=True)) for row in export.rows("TARGET_INFO_GPU", wanted)]
-    ran = {row[0] for row in export.rows(f"{_PREFIX}KERNEL", ("deviceId",))}
+    tables = (f"{_PREFIX}KERNEL", GRAPHS)
+    ran = {row[0] for table in tables for row in export.rows(table, ("deviceId",))}
     used = [device for device in listed if device["id"] in ran]
     return {"deviceProperties": used or listed}
 
@@ -106,6 +109,22 @@ def _kernels(export: Export, processes: _Processes) -> Iterator[Event]:
                 graph_node=node or NONE,
             )
             yield _event("kernel", called, start, end, stream or 0, args)
+
+
+def _graphs(export: Export, processes: _Processes) -> Iterator[Event]:
+    """Replayed graphs, each recorded as a whole, which is what `nsys profile` does by default."""
+    wanted = (
+        "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId",
+    )  # fmt: skip
+    for start, end, device, stream, number, owner, graph in export.rows(GRAPHS, wanted):
+        if _sound(start, end):
+            args = Arguments(
+                correlation=processes.correlation(number, owner),
+                device=device,
+                stream=stream,
+                graph=graph or NONE,
+            )
+            yield _event("kernel", f"CUDA graph {graph}", start, end, stream or 0, args)
 
 
 def _copies(export: Export, processes: _Processes) -> Iterator[Event]:

@@ -37,12 +37,13 @@ class RocprofSource:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise BoundbyError(f"{path}: damaged JSON of rocprofv3: {error}") from None
         worked = [one for one in read.processes if one.buffer_records.kernel_dispatch]
+        if not worked:
+            what = "no kernels in it: profile with rocprofv3 --kernel-trace --hip-trace"
+            raise BoundbyError(f"{path}: {what}")
         observations = []
-        for process in worked or read.processes[:1]:
+        for process in worked:
             trace = trace_of_events(path, [process_events(process)], device_properties(process))
             observations.append(
                 observe_trace(trace, index=index, wall_ns=wall_ns, source="rocprof")
             )
-        if not observations:
-            raise BoundbyError(f"{path}: no process in it")
         return observations
