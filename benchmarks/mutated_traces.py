@@ -180,6 +180,8 @@ def damaged_sqlite(source: Path, target: Path, chance: random.Random) -> None:
     tables = [row[0] for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     tables = [name for name in tables if file.execute(f'SELECT 1 FROM "{name}"').fetchone()]
     for _ in range(chance.choice((0, 1, 2, 5, 20))):
+        if not tables:
+            break
         table = chance.choice(tables)
         columns = [row[1] for row in file.execute(f'PRAGMA table_info("{table}")')]
         if not columns:
