@@ -37,7 +37,7 @@ classified by cost or by the kernels' names. CPU seconds and peak memory of the 
 beside those of HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of
 TraceLens (its report), each in a process of its own, one after the other on one machine. Other
 programs used its two cores meanwhile: seconds are noisy, and only those of one row can be compared.
-"fails": the program ended with a traceback. Written by `scripts/trace_table.py`.
+"fails": the program ended with an error. Written by `scripts/trace_table.py`.
 
 A trace of 1.3 million events (`benchmarks/trace_speed.py`, 408 MB) took `boundby trace` 8.1 CPU
 seconds and 287 MB. HolisticTraceAnalysis had used 74 CPU seconds and 2.2 GB on the same file when it
