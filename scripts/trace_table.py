@@ -40,8 +40,8 @@ programs used its two cores meanwhile: seconds are noisy, and only those of one 
 "fails": the program ended with an error. Written by `scripts/trace_table.py`.
 
 A trace of 1.3 million events (`benchmarks/trace_speed.py`, 408 MB) took `boundby trace` 8.1 CPU
-seconds and 287 MB. HolisticTraceAnalysis had used 74 CPU seconds and 2.2 GB on the same file when it
-was stopped after 170 seconds.
+seconds and 287 MB. HolisticTraceAnalysis had used 74 CPU seconds and 2.2 GB on the same file when
+it was stopped after 170 seconds.
 
 | trace | bound by | step | costed | classified | boundby | HTA | TraceLens |
 |---|---|---|---|---|---|---|---|
