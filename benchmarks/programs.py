@@ -3,7 +3,7 @@
     python benchmarks/programs.py run --checkouts DIR [--python PYTHON] [NAME ...]
     python benchmarks/programs.py table
 
-`DIR` holds a checkout of each repository at the commit of programs_list.py, in a folder named
+`DIR` holds a checkout of each repository at the commit of programs.toml, in a folder named
 owner+name. Each program runs in a copy of its checkout, alone and then under `boundby run
 --continue`, with the same made-up data, on two cores. Those that train for ever are compared up to
 where the shorter run ended.
@@ -164,7 +164,8 @@ def run(
         # For programs that were written before torch.load refused arrays of numpy.
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }
-    whole = [*command, str(work / program.path), *shlex.split(program.args)]
+    target = ["-m", program.path] if program.module else [str(work / program.path)]
+    whole = [*command, *target, *shlex.split(program.args)]
     limit = _LONGEST_S if program.ends else chosen.endless_s
     if "boundby" in command:
         limit = 3 * limit + 120

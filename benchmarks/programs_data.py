@@ -242,4 +242,82 @@ def planetoid(folder: Path) -> None:
     (folder / "ind.cora.test.index").write_text("".join(lines))
 
 
+def digits(folder: Path) -> None:
+    """Small digits one by one, as the reproduction of 1989 prepares them."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    for part, count in (("train", 7291), ("test", 2007)):
+        labels = torch.randint(0, 10, (count,), generator=draw)
+        targets = 2 * torch.nn.functional.one_hot(labels, 10).float() - 1
+        pictures = 2 * torch.rand(count, 1, 16, 16, generator=draw) - 1
+        torch.save((pictures, targets), folder / f"{part}1989.pt")
+
+
+def cifar100(folder: Path, images: int = 640) -> None:
+    """torchvision's CIFAR-100, as it is after its download, but with other check sums."""
+    import pickle
+
+    batches = folder / "cifar-100-python"
+    batches.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(0)
+    for name, count in (("train", images), ("test", images // 5)):
+        pictures = draw.integers(0, 256, (count, 3072), dtype=np.uint8)
+        labels = draw.integers(0, 100, count).tolist()
+        (batches / name).write_bytes(pickle.dumps({"data": pictures, "fine_labels": labels}))
+    kinds = {"fine_label_names": [f"kind{number}" for number in range(100)]}
+    (batches / "meta").write_bytes(pickle.dumps(kinds))
+
+
+def boxes(folder: Path) -> None:
+    """Pictures with labelled boxes, in the form of YOLO."""
+    images(folder / "images" / "train", classes=1, count=96)
+    images(folder / "images" / "val", classes=1, count=16)
+    draw = np.random.default_rng(0)
+    for picture in sorted(folder.rglob("*.jpg")):
+        parts = ["labels" if part == "images" else part for part in picture.parts]
+        label = Path(*parts).with_suffix(".txt")
+        label.parent.mkdir(parents=True, exist_ok=True)
+        label.write_text(f"{draw.integers(0, 3)} 0.5 0.5 0.{draw.integers(2, 8)} 0.4\n")
+    (folder / "boxes.yaml").write_text(
+        "path: boxes\ntrain: images/train\nval: images/val\nnames: {0: a, 1: b, 2: c}\n"
+    )
+
+
+def small_gpt(folder: Path) -> None:
+    """The same tokenizer and model as `tokenizer`, with random weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer(folder)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+
+
+def texts(folder: Path) -> None:
+    """Sentences in the two parts of a data set."""
+    import json
+
+    words(folder / "words.txt", 20_000)
+    lines = (folder / "words.txt").read_text().splitlines()
+    (folder / "words.txt").unlink()
+    for part, chosen in (("train", lines[:1600]), ("test", lines[1600:1700])):
+        rows = (json.dumps({"text": " ".join([line] * 4)}) for line in chosen)
+        (folder / f"{part}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def temperatures(folder: Path) -> None:
+    """Two years of hourly values of a transformer station."""
+    import datetime
+
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    first = datetime.datetime(2016, 7, 1)
+    rows = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
+    for hour, values in enumerate(draw.random((17_420, 7))):
+        time = first + datetime.timedelta(hours=hour)
+        rows.append(f"{time}," + ",".join(f"{value:.4f}" for value in values))
+    (folder / "ETTh1.csv").write_text("\n".join(rows) + "\n")
+
+
 Make = Callable[[Path], None]

@@ -62,7 +62,7 @@ def summary(shown: Sequence[tuple[Program, Row]]) -> str:
     return (
         f"{len(rows)} programs from {len(owners)} repositories: {same} did the same under boundby"
         f" as alone, {right} got the expected step. {unmeasured} more programs are listed in"
-        " benchmarks/programs_list.py: not measured, or they did not run alone here either."
+        " benchmarks/programs.toml: not measured, or they did not run alone here either."
     )
 
 

@@ -71,6 +71,28 @@ def test_rollouts_before_the_first_update_are_not_inference() -> None:
     assert len(script.ends) == 1
 
 
+def test_update_after_a_rollout_with_gradients_is_named_by_its_batch() -> None:
+    """Agents that sample actions without `no_grad` pass the states one by one before the update."""
+    script = SimulatedScript(optimizers=1)
+    for _ in range(3):
+        for _ in range(20):
+            script.train((4,))
+        for _ in range(2):
+            script.train((20, 4))
+            script.step()
+    assert script.ends[-2:] == ["train 20x4 after single samples", "train 20x4"]
+    assert script.finder.kinds["train 20x4 after single samples"].samples == 20
+
+
+def test_batches_of_other_modules_do_not_name_the_step() -> None:
+    script = SimulatedScript(optimizers=1)
+    for _ in range(3):
+        script.train((1, 8), model=1)
+        script.train((640, 8), model=2)
+        script.step()
+    assert set(script.ends) == {"train 1x8"}
+
+
 def test_calls_of_a_frozen_model_are_not_steps() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(2048):

@@ -290,6 +290,23 @@ def test_calls_in_training_mode_with_batches_of_a_loader_are_an_evaluation() -> 
     assert parts["eval"] == 30 and "rollout" not in parts
 
 
+def test_calls_in_training_mode_on_batches_as_in_training_are_an_evaluation() -> None:
+    """A rollout steps environments one by one, or a few at once: not a whole training batch."""
+    parts = {}
+    for shape in ((32, 8), (4, 8)):
+        script = Script()
+        script.run.model_called(MODEL, True, shape=(32, 8))
+        script.spend(10)
+        script.run.backward_begins()
+        script.run.step_ended("train")
+        for _ in range(5):
+            script.run.model_called(MODEL, False, in_training=True, shape=shape)
+            script.spend(6)
+        script.train(1)
+        parts[shape] = ms_of(script.parts())
+    assert parts[32, 8]["eval"] == 30 and parts[4, 8]["rollout"] == 30
+
+
 def test_the_share_of_steps_inside_rollouts_is_known() -> None:
     script = Script()
     script.train(1)

@@ -96,8 +96,17 @@ def test_script_started_by_another_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_launcher_without_torch_names_its_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run([sys.executable, 'inner.py', '--lr', '1'])",
+        "subprocess.run(f'A=1 {sys.executable} -u inner.py --lr 1 && true', shell=True)",
+        "os.system(f'{sys.executable} inner.py --lr 1')",
+        "os.execl(sys.executable, sys.executable, 'inner.py', '--lr', '1')",
+    ],
+)
+def test_launcher_without_torch_names_its_script(tmp_path: Path, start: str) -> None:
     (tmp_path / "inner.py").write_text("print('trains')")
-    source = "import subprocess, sys\nsubprocess.run([sys.executable, 'inner.py', '--lr', '1'])"
-    done = run(tmp_path, source)
-    assert "boundby run inner.py --lr 1" in done.err
+    done = run(tmp_path, f"import os, subprocess, sys\n{start}")
+    assert "trains" in done.out
+    assert done.err.rstrip().endswith("if the steps run there, boundby run inner.py --lr 1")

@@ -75,6 +75,10 @@ class Results:
         )
         self._conclude(capture, must_succeed=False)
 
+    def replaced(self, command: str) -> None:
+        """The script is about to run another program in its process: boundby ends with it."""
+        _say(f"the script replaces itself by another: if the steps run there, {command}")
+
     def failed(self, failure: Failure) -> None:
         """boundby failed inside the script, which continues."""
         self._reported.append(failure)
@@ -126,7 +130,7 @@ class Results:
 
         try:
             if capture is None:
-                others = " or ".join(f"boundby run {command}" for command in started)
+                others = " or ".join(started)
                 hint = f"; it started others: if the steps run there, {others}" if others else ""
                 raise BoundbyError(
                     f"{self._wanted.name} ended without importing torch or jax: there was nothing "

@@ -98,6 +98,7 @@ def command(
             keep_going=keep_going,
             on_refusal=results.refused,
             on_failure=results.failed,
+            on_replacement=results.replaced,
             on_window=RunProgress(shown=not outputs.quiet and rank == 0).opened,
             attend=partial(
                 attend_child,

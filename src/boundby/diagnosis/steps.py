@@ -28,7 +28,7 @@ def require_step(observation: Observation) -> StepTiming:
         if observation.seen.get("calls") and not observation.seen.get("optimizer steps"):
             words += ", or count every call of the model as a step: --step-by forward"
         if observation.started:
-            others = " or ".join(f"boundby run {command}" for command in observation.started)
+            others = " or ".join(observation.started)
             words = f"{words}; the script started others: if the steps run there, {others}"
         raise BoundbyError(words)
     return observation.step

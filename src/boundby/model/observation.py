@@ -134,7 +134,7 @@ class Observation(Record, frozen=True, kw_only=True):
 
     `source` names what observed it: "torch", "jax" (live), "kineto", "xplane", "nsys", "rocprof"
     (files). `target` is the script or the file. `step` is None if no step was found; `seen` then
-    counts what was, and `started` are the scripts that it ran in other processes. `timeline` is
+    counts what was, and `started` are commands that observe the scripts that it ran. `timeline` is
     None if no step was profiled. `lines` has the text of source lines, by "train.py:42".
     `programs` are the compiled programs that ran in the step, where the source knows their memory;
     `repeated` is code that they contain many times.

@@ -40,7 +40,9 @@ class Ending:
     end_requested: bool = False
     refused: bool = False
     forked: bool = False
-    started: list[str] = field(default_factory=list)  # scripts that it ran in other processes
+    started: list[str] = field(
+        default_factory=list
+    )  # commands that observe the scripts that it ran
 
     @property
     def how(self) -> How:

@@ -32,6 +32,7 @@ _LONG_PAUSE = 5.0
 _LEAST_PAUSE_NS = 50e6
 _FEWEST_PAUSES = 5
 _MOST_PAUSES = 200
+_MOST_SHAPES = 1000  # memory limit
 # With a smaller share of a pause on a CPU core, the script waited for something.
 _ASLEEP = 0.5
 # A pause that the compiler took a larger share of is no pause.
@@ -42,21 +43,22 @@ _COMPILING = 0.5
 class _Evaluations:
     """A row of calls in evaluation mode or without gradients. `records`: all record gradients.
 
-    `in_training`: of a model in training mode, as rollouts are. `loaded`: batches of a loader came
-    between them, which no rollout uses: it is an evaluation that does not change the mode.
+    `in_training`: of a model in training mode, as rollouts are. `is_data`: of batches that a loader
+    delivered, or of the shape of training batches, which no rollout uses: it is an evaluation that
+    does not change the mode.
     """
 
     calls: Counter[int] = field(default_factory=Counter)  # by module
     ns: float = 0.0
     in_training: bool = False
-    loaded: bool = False
+    is_data: bool = False
     of_trained: bool = False
     records: bool = True
     where: str | None = None
 
     @property
     def is_rollout(self) -> bool:
-        return self.in_training and not self.loaded
+        return self.in_training and not self.is_data
 
 
 @dataclass(slots=True)
@@ -95,6 +97,7 @@ class RunClock:
         # row that was just closed, until its last step has ended too.
         self._row_counted_ns = 0.0
         self._row_closed_ns: float | None = None
+        self._batches: set[tuple[int, ...]] = set()  # shapes of training batches
         self._trained: set[int] = set()
         self._called: set[int] = set()
         self._has_trained = self._has_called = self._has_batch = False
@@ -161,13 +164,16 @@ class RunClock:
         in_training: bool = False,
         records: bool = False,
         where: str | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
         """An outermost call begins; `training`: it records gradients for a backward pass.
 
         `in_training`: the model is in training mode. `records`: it records gradients, in whatever
-        mode.
+        mode. `shape`: that of its input.
         """
         if training:
+            if shape is not None and len(self._batches) < _MOST_SHAPES:
+                self._batches.add(shape)
             self._closes_evaluations(is_call=True)
             self._to_step()
             self._called.add(key)
@@ -184,7 +190,7 @@ class RunClock:
             found.calls[key] += 1
             found.where = found.where or where
             found.in_training |= in_training
-            found.loaded |= self._has_batch
+            found.is_data |= self._has_batch or (shape is not None and shape in self._batches)
             found.records &= records
             found.of_trained |= key in self._trained
         self._has_called = True

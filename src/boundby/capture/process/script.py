@@ -56,6 +56,7 @@ def run_script(
     on_failure: Callable[[Failure], None],
     attend: Attend | None = None,
     on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
+    on_replacement: Callable[[str], None] = lambda _: None,
 ) -> Ending:
     """Run the script under watch until it ends, or enough of its steps were measured.
 
@@ -68,7 +69,7 @@ def run_script(
     watch = Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
     watch.on_window = on_window
     watch.time_run()
-    children = Children(attend, lambda: not watch.has_steps, watch.guard)
+    children = Children(attend, lambda: not watch.has_steps, watch.guard, on_replacement)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
     stop_waiting = when_imported("jax", watch.jax_arrived)

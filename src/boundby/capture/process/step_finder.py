@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from boundby.capture.torch.shapes import Shape, Shapes, step_kind
+from boundby.capture.torch.shapes import Shape, Shapes, is_batch_of, step_kind
 from boundby.model.step_kind import Mode, StepKind, StepUnit
 
 StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
@@ -167,7 +167,7 @@ class StepFinder:
             if owned and self._row.begins_step(key, is_rollout=waits) and self._splits_rows:
                 self._end(in_row=True)
             if self._splits_rows:
-                self._inside.add(training, shape, owned, gradients=False)
+                self._inside.add(key, training, shape, owned, gradients=False)
                 return
         elif self._row.ends(is_split=self._splits_rows):
             self._end(in_row=True)
@@ -183,7 +183,7 @@ class StepFinder:
             self._decided = "forward"
             if self._inside.calls:
                 self._end()
-        self._inside.add(training, shape, owned, gradients=gradients)
+        self._inside.add(key, training, shape, owned, gradients=gradients)
 
     @property
     def _is_early(self) -> bool:
@@ -222,6 +222,8 @@ class _Inside:
         "first",
         "first_owned",
         "first_training",
+        "owned_key",
+        "single",
         "trained",
         "updates",
         "with_gradients",
@@ -237,6 +239,8 @@ class _Inside:
         self.first: Shape | None = None
         self.first_training: Shape | None = None
         self.first_owned: Shape | None = None
+        self.owned_key: int | None = None  # the module that got it
+        self.single = False  # whether single samples were passed before a batch of them
 
     @property
     def unit(self) -> StepUnit:
@@ -247,7 +251,9 @@ class _Inside:
             evaluations=self.calls - self.with_gradients,
         )
 
-    def add(self, training: bool, shape: Shape | None, owned: bool, *, gradients: bool) -> None:
+    def add(
+        self, key: int, training: bool, shape: Shape | None, owned: bool, *, gradients: bool
+    ) -> None:
         self.calls += 1
         self.with_gradients += gradients
         self.evaluations += not training and owned
@@ -255,13 +261,17 @@ class _Inside:
         if training:
             self.first_training = self.first_training or shape
             if owned and gradients:
-                self.first_owned = self.first_owned or shape
+                if self.first_owned is None and shape is not None:
+                    self.first_owned, self.owned_key = shape, key
+                elif key == self.owned_key and is_batch_of(shape, self.first_owned):
+                    # Rollouts that record gradients come before the update on their samples.
+                    self.first_owned, self.single = shape, True
 
     def kind(self, shapes: Shapes) -> StepKind:
         """The mode, the input shape and what else it ran."""
         if self.trained:
             shape = self.first_owned or self.first_training
-            return step_kind("train", shapes.own(shape), self.evaluations)
+            return step_kind("train", shapes.own(shape), self.evaluations, single=self.single)
         return step_kind("forward", shapes.own(self.first)) if self.calls else step_kind("step")
 
 

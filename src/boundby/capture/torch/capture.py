@@ -51,7 +51,9 @@ class Capture:
     cuda_index: int | None = None
     kinds: dict[str, StepKind] = field(default_factory=dict)  # by the labels used here
     seen: dict[str, int] = field(default_factory=dict)
-    started: list[str] = field(default_factory=list)  # scripts it ran in other processes
+    started: list[str] = field(
+        default_factory=list
+    )  # commands that observe the scripts that it ran
     rank: int | None = None  # if it is one of several
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)

@@ -160,16 +160,16 @@ class Recorder:
         records = torch.is_grad_enabled()
         training = records and in_training
         where = None if training or self._run.in_evaluation else calling_line()
+        # A module is its own first argument.
+        given = args[1:] if args and args[0] is called else args
+        with self._unseen_by_functions():
+            shape = first_shape(given, kwargs)
         self._run.model_called(
-            id(called), training, in_training=in_training, records=records, where=where
+            id(called), training, in_training=in_training, records=records, where=where, shape=shape
         )
         if self._is_blind():
             return
-        # A module is its own first argument.
-        given = args[1:] if args and args[0] is called else args
         key = self._keys.of(called)
-        with self._unseen_by_functions():
-            shape = first_shape(given, kwargs)
         if isinstance(called, torch.cuda.CUDAGraph):
             self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
         else:

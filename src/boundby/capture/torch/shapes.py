@@ -34,9 +34,23 @@ class Shapes:
         return None if many and self._seen[shape] < _OWN_SHARE * self._steps else shape
 
 
-def step_kind(mode: Mode, shape: Shape | None = None, evaluations: int = 0) -> StepKind:
-    """`train 32x128 with 2 evaluation calls`. The first of two or more dimensions is the batch."""
+def is_batch_of(shape: Shape | None, sample: Shape | None) -> bool:
+    """Whether this is the shape of several such samples; a sample may itself be a batch of one."""
+    if shape is None or not sample or not shape or shape[0] < 2:
+        return False
+    return shape[1:] == sample or (sample[0] == 1 and shape[1:] == sample[1:])
+
+
+def step_kind(
+    mode: Mode, shape: Shape | None = None, evaluations: int = 0, *, single: bool = False
+) -> StepKind:
+    """`train 32x128 with 2 evaluation calls`. The first of two or more dimensions is the batch.
+
+    `single`: the model was also called with single samples of it.
+    """
     label = mode if shape is None else f"{mode} {'x'.join(map(str, shape)) or 'scalar'}"
+    if single:
+        label += " after single samples"
     if evaluations:
         label += f" with {evaluations} evaluation call{'' if evaluations == 1 else 's'}"
     samples = shape[0] if shape is not None and len(shape) > 1 else None
