@@ -191,6 +191,31 @@ def test_step_marks_in_the_script_are_used(tmp_path: Path) -> None:
     assert plain.stdout == plain.stderr == b""
 
 
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        "torch.func.grad(loss)(parameters)",
+        "dict(zip(parameters, torch.autograd.grad(loss(parameters), parameters.values())))",
+    ],
+)
+def test_training_without_an_optimizer_or_backward_is_named(tmp_path: Path, gradients: str) -> None:
+    source = f"""
+        import torch
+        model = torch.nn.Linear(8, 4)
+        parameters = {{name: one.detach().requires_grad_() for name, one in model.named_parameters()}}
+        def loss(parameters):
+            return torch.func.functional_call(model, parameters, (torch.ones(16, 8),)).sum()
+        for _ in range(40):
+            gradients = {gradients}
+            with torch.no_grad():
+                for name, one in parameters.items():
+                    one -= 0.1 * gradients[name]
+    """
+    done = run(tmp_path, source, options=("--steps", "3", "--profiled", "1"))
+    assert done.step["kind"] == "train 16x8"
+    assert "inference" not in done.err
+
+
 def test_step_by_forward_option_is_used(tmp_path: Path) -> None:
     source = TRAINING + "for _ in range(50): model(torch.ones(2, 8)); train()"
     done = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))

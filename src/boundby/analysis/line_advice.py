@@ -14,6 +14,7 @@ from boundby.model.rows import NO_LINE, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2
+_COUNTS = 0.005  # of the time of a line: less is not named
 # A finding that saves less than this share of a line is not what the line is about.
 _SMALL_PART = 0.1
 OVERHEAD_PARTS = {
@@ -50,8 +51,9 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
     if not named:
         return "It runs no operator of its own."
-    # the kernels of a step that waits nearly all the time may have no time left
-    total = sum(ns.values()) or 1.0
+    total = sum(ns.values())
+    if total < _COUNTS * row.ns:
+        return "Its operators take nearly none of its time."
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"
         + (f", {counts[name]} calls)" if counts[name] > 1 else ")")

@@ -16,7 +16,8 @@ from boundby.capture.torch.capture import Capture
 from boundby.capture.torch.compiled_rows import with_compiled_kernels
 from boundby.capture.torch.enrich import enrich_timeline
 from boundby.capture.torch.profiler_tree import read_profiler_tree
-from boundby.model import Precision, Timeline
+from boundby.capture.torch.shapes import step_kind
+from boundby.model import Phase, Precision, Timeline
 from boundby.model.diagnosis import KindOfStep
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import (
@@ -29,6 +30,7 @@ from boundby.model.observation import (
     SourceLine,
     StepTiming,
 )
+from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
 
 
@@ -39,6 +41,11 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
     if timing is not None and timing.wall_ns is not None:
         index, timeline = _profiled_step(capture, timing.wall_ns)
     cuda = capture.cuda_index
+    run = capture.run
+    if timing is not None and timing.kind.mode == "forward" and _takes_gradients(timeline):
+        kind = msgspec.structs.replace(step_kind("train", timing.kind.shape), unit=timing.kind.unit)
+        timing = msgspec.structs.replace(timing, kind=kind)
+        run = _training(run) if run is not None else None
     return Observation(
         source="torch",
         framework="torch",
@@ -55,7 +62,7 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
         host_speed=HostSpeed(
             addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
         ),
-        run=capture.run,
+        run=run,
         evidence=capture.evidence,
         settings=_settings(capture),
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
@@ -93,6 +100,23 @@ def _timing(capture: Capture) -> StepTiming | None:
         issue=capture.issue,
         others=_other_kinds(capture, kind),
     )
+
+
+def _takes_gradients(timeline: Timeline | None) -> bool:
+    """Whether the step has a backward that no hook saw: of `torch.func` or `torch.autograd.grad`,
+    whose results the script applies itself."""
+    return timeline is not None and bool((timeline.host.phase == Phase.BACKWARD).any())
+
+
+def _training(run: RunParts) -> RunParts:
+    """The run, whose forward steps are training."""
+    if any(part.name == "train" for part in run.parts):
+        return run
+    parts = [
+        msgspec.structs.replace(part, name="train") if part.name == "eval" else part
+        for part in run.parts
+    ]
+    return msgspec.structs.replace(run, parts=parts)
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
