@@ -202,7 +202,7 @@ def test_training_without_an_optimizer_or_backward_is_named(tmp_path: Path, grad
     source = f"""
         import torch
         model = torch.nn.Linear(8, 4)
-        parameters = {{name: one.detach().requires_grad_() for name, one in model.named_parameters()}}
+        parameters = dict(model.named_parameters())
         def loss(parameters):
             return torch.func.functional_call(model, parameters, (torch.ones(16, 8),)).sum()
         for _ in range(40):

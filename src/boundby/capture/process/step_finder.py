@@ -19,10 +19,10 @@ StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 # A script that has created an optimizer is expected to step it; after this many calls it is not.
 # The same applies to one that has stepped it and then only calls its model.
 _PATIENCE = 500
-# Calls that are weak evidence count less: rollouts of 2048 calls of a model in training mode
-# precede the first step of an agent, and embeddings made by a model that no optimizer updates
-# precede the first step of another.
-_WEIGHT_OF_DOUBTFUL = 0.1
+# Calls that are weak evidence count less: an agent in training mode acts up to 50,000 times to fill
+# its replay buffer before its first update (Mnih et al. 2015, "replay start size"), and embeddings
+# made by a model that no optimizer updates precede the first step of another.
+_WEIGHT_OF_DOUBTFUL = 0.01
 # Before a cycle of several optimizers is known, one of them may step this often alone: critics are
 # commonly trained five times per generator.
 _FIRST_CYCLE = 5
