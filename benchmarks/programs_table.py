@@ -30,9 +30,10 @@ code is not part of this repository: check each out in a folder named `owner+nam
 - **alone, under**: seconds of the whole process. Under boundby this includes importing it, profiled
   steps and the analysis, so it is not the cost of a clean step.
 
+- **commit**: boundby's, when the row was measured. Rows of older commits say what was seen then.
+
 The host was busy with other work: steps waited for a core for up to 91% of their time, so times are
-not those of a quiet machine, and findings about waiting are the host's. Rows come from several
-versions of one day; the ledger has the commit of each.
+not those of a quiet machine, and findings about waiting are the host's.
 """
 
 
@@ -82,8 +83,8 @@ def has_right_step(program: Program, row: Row) -> bool:
 
 def program_rows(shown: Sequence[tuple[Program, Row]]) -> list[str]:
     lines = [
-        "| program | same | step | step time | share | first finding | alone s | under s |",
-        "|---|---|---|---:|---:|---|---:|---:|",
+        "| program | same | step | step time | share | first finding | alone s | under s | commit |",
+        "|---|---|---|---:|---:|---|---:|---:|---|",
     ]
     for program, row in shown:
         step = ("" if has_right_step(program, row) else "**no**: ") + str(row["kind"])
@@ -98,6 +99,7 @@ def program_rows(shown: Sequence[tuple[Program, Row]]) -> list[str]:
             finding(row["finding"]),
             f"{row['alone_s']:.0f}",
             f"{row['under_s']:.0f}",
+            str(row["commit"])[:7],
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -127,6 +129,7 @@ def repositories(shown: Sequence[tuple[Program, Row]]) -> list[str]:
     ]
     for program, _ in shown:
         commit = COMMITS[program.repository][:10]
-        command = f"{program.path} {program.args}".strip().replace("|", "\\|")
+        run = ("-m " if program.module else "") + program.path
+        command = f"{run} {program.args}".strip().replace("|", "\\|")
         lines.append(f"| {program.name} | {program.repository} | {commit} | `{command}` |")
     return lines

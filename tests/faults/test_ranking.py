@@ -99,6 +99,7 @@ def test_saving_larger_than_its_group_is_explained() -> None:
     step = SimpleNamespace(
         account=SimpleNamespace(groups=lambda: {"compute": Group(ns=3e6)}),
         op_records=[SimpleNamespace(ns=9e6)],
+        cpu_contention=1.0,
     )
     nothing = Edit()
     detection = Detection(
@@ -108,4 +109,8 @@ def test_saving_larger_than_its_group_is_explained() -> None:
     large, small = (Estimate(low=0, expected=ns, high=ns) for ns in (7e6, 2e6))
     words = faults._remark(fault, detection, large, step)  # type: ignore[arg-type]
     assert words.startswith("more than the 3.00 ms of compute: it acts on 9.00 ms of operators")
+    assert words.endswith("and on the host time that issues them")
+    step.cpu_contention = 3.0
+    words = faults._remark(fault, detection, large, step)  # type: ignore[arg-type]
+    assert words.endswith("and on their waiting for a CPU core")
     assert faults._remark(fault, detection, small, step) == ""  # type: ignore[arg-type]

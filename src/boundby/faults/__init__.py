@@ -313,9 +313,11 @@ def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepMode
         return ""
     acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
     what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"
+    waits = step.cpu_contention > _LARGER and acted_ns
+    others = "their waiting for a CPU core" if waits else "the host time that issues them"
     return (
-        f"more than the {units.time(group_ns)} of {fault.group}: {what}, of all "
-        "groups, and on the host time that issues them"
+        f"more than the {units.time(group_ns)} of {fault.group}: {what}, of all groups, "
+        f"and on {others}"
     )
 
 
