@@ -83,7 +83,8 @@ def has_right_step(program: Program, row: Row) -> bool:
 
 def program_rows(shown: Sequence[tuple[Program, Row]]) -> list[str]:
     lines = [
-        "| program | same | step | step time | share | first finding | alone s | under s | commit |",
+        "| program | same | step | step time | share | first finding | alone s | under s"
+        " | commit |",
         "|---|---|---|---:|---:|---|---:|---:|---|",
     ]
     for program, row in shown:

@@ -44,6 +44,16 @@ def test_unused_graph_costs_its_memory() -> None:
     assert "inference_mode" in found.change
 
 
+def test_recording_costs_a_share_of_its_operators_at_most() -> None:
+    """A machine measured under load has slow nodes, and a small forward few microseconds."""
+    step = two_calls(StepEvidence(unused_graphs=[UnusedGraph(call=CALL)]))
+    step.timeline.host.sequence[:] = np.arange(len(step.timeline.host))
+    overheads = msgspec.structs.replace(step.machine.overheads, eager_op_ns=2e3, trained_op_ns=1e9)
+    step.machine = msgspec.structs.replace(step.machine, overheads=overheads)
+    found = sure(step, "no-grad-missing")
+    assert found.saving_ns.expected <= 100e3
+
+
 def chain_of_results(count: int, recorded: StepEvidence) -> StepModel:
     """A module that makes so many results of 2 MB, 20 us each, one of the other."""
     scene = Scene(end=20 * count)

@@ -91,6 +91,7 @@ from boundby.faults.combinations import combined
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
 from boundby.faults.overlaps import without_repeats, yielding
 from boundby.faults.ranking import ranked
+from boundby.fixes.frameworks import argument_of, framework_named, words_of
 from boundby.model import units
 from boundby.model.estimate import Estimate
 from boundby.model.failures import Failures
@@ -203,6 +204,7 @@ _MOST_INSIDE = 3
 failures = Failures("faults")
 # A saving that exceeds its group by a smaller share counts as equal to the group.
 _LARGER = 1.05
+_WORKERS = "workers"  # whose number depends on the step
 _GROWS = "memory grows with every step until it is full"
 _OUT_OF: dict[RelativeTo, str] = {
     "step": "the step",
@@ -279,6 +281,7 @@ def _finding(
     detection = known[0][1]
     edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
     saving_ns = detection.of_run_ns or predict_saving(edits, likeliest)
+    fixes = _fix_ids(fault, detection, likeliest.machine.kind)
     relative_to = "run" if detection.of_run_ns is not None else fault.relative_to
     return Finding(
         remark=_GROWS if fault.grows else _remark(fault, detection, saving_ns, likeliest),
@@ -291,12 +294,12 @@ def _finding(
         saving_ns=saving_ns,
         relative_to=relative_to,
         out_of=_OUT_OF[relative_to],
-        change=detection.change,
+        change=_in_framework_words(fixes, likeliest) or detection.change,
         assumes=detection.assumes,
         evidence=detection.evidence,
         static=detection.is_static,
         grows=fault.grows,
-        fixes=_fix_ids(fault, detection, likeliest.machine.kind),
+        fixes=fixes,
         excludes=list(fault.excludes),
         provable=bool(fault.fixes),
         summary=fault.summary,
@@ -319,6 +322,16 @@ def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepMode
         f"more than the {units.time(group_ns)} of {fault.group}: {what}, of all groups, "
         f"and on {others}"
     )
+
+
+def _in_framework_words(fixes: Sequence[str], step: StepModel) -> str | None:
+    """The change as an argument of the framework that trains; None if it is made as in any
+    script."""
+    framework = framework_named(step.evidence.settings.trainer)
+    argument = argument_of(framework, fixes[0]) if framework is not None and fixes else None
+    if framework is None or argument is None or fixes[0].startswith(_WORKERS):
+        return None
+    return words_of(framework, argument)
 
 
 def _fix_ids(fault: Fault, detection: Detection, device: str) -> list[str]:

@@ -31,10 +31,11 @@ from boundby.fixes import gradients
 from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import FUSED_LAYER_PYTHON, NODE_NS, RECORDING_SHARE
 from boundby.model.assumptions.program_savings import UNRECORDED_WORK_SHARE
+from boundby.model.estimate import Estimate
 from boundby.step.fresh_pages import pages_a_step, pages_ns
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.nesting import Mask
-from boundby.step.rows import python_ns, rows_of_call
+from boundby.step.rows import python_ns, rows_of_call, time_of_rows
 
 # A layer with an operator for inference alone, `_transformer_encoder_layer_fwd`.
 _FUSED_LAYER = "nn.Module: TransformerEncoderLayer_"
@@ -59,14 +60,18 @@ def detect(step: StepView) -> Detection | None:
     # Memory is first touched inside the operators: it cannot take longer than they do.
     left = step.cpu_contention * sum(nearer.get(i, step.op_records[i].ns) for i in ops)
     pages = min(_pages_ns(step, ops), left)
-    nodes = _nodes(step, rows) * _node_ns(step)
+    recording = Estimate(
+        low=_recording_ns(step, rows, RECORDING_SHARE.low),
+        expected=_recording_ns(step, rows, RECORDING_SHARE.value),
+        high=_recording_ns(step, rows, RECORDING_SHARE.high),
+    )
     reused = Edit.set_time(nearer)
     fused = _fused(step, evaluated)
     where = list(dict.fromkeys(line for one in found for line in one.call.where))
-    most = RECORDING_SHARE.high * nodes + pages + UNRECORDED_WORK_SHARE.high * work
+    most = recording.high + pages + UNRECORDED_WORK_SHARE.high * work
     return Detection(
-        low=Edit.save_step(RECORDING_SHARE.low * nodes),
-        expected=Edit.save_step(RECORDING_SHARE.value * nodes + pages) + reused + fused,
+        low=Edit.save_step(recording.low),
+        expected=Edit.save_step(recording.expected + pages) + reused + fused,
         high=Edit.save_step(most) + reused + fused,
         where=where,
         change="with torch.no_grad():  # around the call"
@@ -84,11 +89,18 @@ def _nodes(step: StepView, rows: Mask) -> int:
     return len(np.unique(host.sequence[recorded]))
 
 
-def _node_ns(step: StepView) -> float:
+def _recording_ns(step: StepView, rows: Mask, share: float) -> float:
+    """The host time of recording; on a CPU at most its share of small operators' time in these
+    rows: how long a node takes may have been measured on a busier machine."""
     overheads, node_ns = step.machine.overheads, NODE_NS.value
     if overheads.trained_op_ns is not None and overheads.eager_op_ns is not None:
         node_ns = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns)
-    return step.cpu_contention * node_ns
+    each = share * node_ns
+    ns = step.cpu_contention * each * _nodes(step, rows)
+    plain = overheads.eager_op_ns
+    if step.device != "cpu" or not plain:
+        return ns
+    return min(ns, each / (plain + each) * time_of_rows(step, rows))
 
 
 def _pages_ns(step: StepView, ops: list[int]) -> float:

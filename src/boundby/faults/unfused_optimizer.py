@@ -103,13 +103,19 @@ def detect(step: StepView) -> Detection | None:
         low=_fused(step, mine, slow),
         expected=_fused(step, mine, middle),
         high=_fused(step, mine, fast),
-        where=step.lines(record for _, record in mine)[:2],
+        where=_lines(step, records),
         change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
         + ("" if name else "  # or Adam: whichever it is"),
         assumes="its states are in the parameters' dtype"
         if name
         else "the optimizer is Adam or AdamW, its states in the parameters' dtype",
     )
+
+
+def _lines(step: StepView, records: list[OpRecord]) -> list[str]:
+    """The lines that step the optimizer; also the one that makes it, where the change goes."""
+    made_at = step.evidence.settings.optimizers_made_at
+    return [*step.lines(records)[:2], *(made_at if len(made_at) == 1 else ())]
 
 
 def class_of(step: StepView) -> str | None:

@@ -25,6 +25,8 @@ class ProgramSettings(Record, frozen=True, kw_only=True):
     compiled_at: list[str] = []  # where torch.compile is called
     doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
     doubles_made_at: list[str] = []  # assignments that make float64 tensors without reading one
+    optimizers_made_at: list[str] = []
+    trainer: str | None = None  # the package of the training framework that steps the optimizer
 
 
 class ModuleCall(Record, frozen=True, kw_only=True):

@@ -57,6 +57,8 @@ class Capture:
     rank: int | None = None  # if it is one of several
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    optimizers_made_at: list[str] = field(default_factory=list)
+    trainer: str | None = None
     host_counters: HostCounters = field(default_factory=HostCounters)
     evidence: StepEvidence = field(default_factory=StepEvidence)
     notes: list[Note] = field(default_factory=list)

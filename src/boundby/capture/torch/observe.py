@@ -19,6 +19,7 @@ from boundby.capture.torch.profiler_tree import read_profiler_tree
 from boundby.capture.torch.shapes import step_kind
 from boundby.model import Phase, Precision, Timeline
 from boundby.model.diagnosis import KindOfStep
+from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import (
     HostSpeed,
@@ -63,7 +64,7 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
             addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
         ),
         run=run,
-        evidence=capture.evidence,
+        evidence=_evidence(capture),
         settings=_settings(capture),
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
         lines={} if timeline is None else source_lines(timeline),
@@ -71,6 +72,15 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
         seen=capture.seen,
         started=list(capture.started),
     )
+
+
+def _evidence(capture: Capture) -> StepEvidence:
+    settings = msgspec.structs.replace(
+        capture.evidence.settings,
+        optimizers_made_at=capture.optimizers_made_at,
+        trainer=capture.trainer,
+    )
+    return msgspec.structs.replace(capture.evidence, settings=settings)
 
 
 def source_lines(timeline: Timeline) -> dict[str, SourceLine]:

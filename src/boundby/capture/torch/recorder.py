@@ -29,6 +29,7 @@ from boundby.capture.torch.phases import usual_phases
 from boundby.capture.torch.profiler import TorchProfiler
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
+from boundby.capture.torch.training_stack import TrainingStack
 from boundby.model.note import Note
 from boundby.runtime.float32_settings import float32_allowed
 from boundby.runtime.step_hooks import active_hooks
@@ -104,6 +105,7 @@ class Recorder:
         self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = ObjectIds()
         self._owners = Owners(torch.nn.Module)
+        self._stack = TrainingStack()
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         # Even a shape is asked of a `TorchFunctionMode` of the script.
         self._unseen_by_functions = torch._C.DisableTorchFunction
@@ -202,10 +204,12 @@ class Recorder:
 
     def optimizer_made(self, optimizer: object) -> None:
         self._owners.made(optimizer)
+        self._stack.optimizer_made()
         self.finder.optimizer_made(self._keys.of(optimizer))
 
     def optimizer_begins(self, optimizer: object) -> None:
         self._in_optimizer = True
+        self._stack.optimizer_steps()
         if not self._is_blind() and not self._in_backward:
             self.windows.phase_changed("optimizer")
 
@@ -282,6 +286,8 @@ class Recorder:
             seen=dict(self.finder.seen) | windows.skipped_words(),
             settings=self._settings or self._read_settings(),
             evidence=self._evidence.evidence(),
+            optimizers_made_at=list(self._stack.made_at),
+            trainer=self._stack.trainer,
         )
         if self._evidence.failed:
             failure = failure_of(_NO_EVIDENCE, self._evidence.failed)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from boundby.fixes.debug_settings import UNCHECKED_DISTRIBUTIONS, UNFILLED_MEMORY
+from boundby.fixes.frameworks import Argument, Framework, argument_of, words_of
 from boundby.fixes.threads import usable_cores
 from boundby.prove.patching.attention import write_sdpa
 from boundby.prove.patching.autocast import write_autocast
@@ -21,14 +22,7 @@ from boundby.prove.patching.debug_settings import (
 )
 from boundby.prove.patching.diff import unified_diff
 from boundby.prove.patching.dropout import write_short_masks
-from boundby.prove.patching.frameworks import (
-    Argument,
-    Framework,
-    argument_of,
-    framework_of,
-    words_of,
-    write_argument,
-)
+from boundby.prove.patching.frameworks import framework_of, write_argument
 from boundby.prove.patching.loaders import write_all_workers, write_pinned, write_workers
 from boundby.prove.patching.models import write_channels_last, write_compiled
 from boundby.prove.patching.optimizers import write_fused, write_set_to_none
