@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from boundby import faults
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.ranking import ranked
 from boundby.model.account import Group
 from boundby.model.estimate import Estimate
+from boundby.model.evidence import ProgramSettings, StepEvidence
 from boundby.model.finding import Finding, FindingKind, RelativeTo
 from boundby.model.run import RunPart, RunParts
 from boundby.step.edit import Edit
@@ -114,3 +117,22 @@ def test_saving_larger_than_its_group_is_explained() -> None:
     words = faults._remark(fault, detection, large, step)  # type: ignore[arg-type]
     assert words.endswith("and on their waiting for a CPU core")
     assert faults._remark(fault, detection, small, step) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "trainer, fixes, expected",
+    [
+        ("transformers", ["autocast"], "--bf16, or TrainingArguments(bf16=True)"),
+        ("lightning", ["autocast"], 'Trainer(precision="bf16-mixed")'),
+        ("lightning", ["fused"], None),  # in configure_optimizers, as in any script
+        ("transformers", ["workers:all"], None),
+        ("transformers", [], None),
+        (None, ["autocast"], None),
+    ],
+)
+def test_change_is_in_the_words_of_the_framework(
+    trainer: str | None, fixes: list[str], expected: str | None
+) -> None:
+    evidence = StepEvidence(settings=ProgramSettings(trainer=trainer))
+    step = SimpleNamespace(evidence=evidence)
+    assert faults._in_framework_words(fixes, step) == expected  # type: ignore[arg-type]
