@@ -89,6 +89,14 @@ def test_error_of_the_script_precedes_the_failed_diagnosis(tmp_path: Path) -> No
     assert told in done.err
 
 
+def test_exit_code_of_a_failed_script_is_kept_if_the_diagnosis_fails(tmp_path: Path) -> None:
+    broken = "import boundby.capture.live_run as live\nlive.observe = lambda *_, **__: 1 / 0\n"
+    done = run(tmp_path, f"{broken}{TRAINING}train(); train()\nraise SystemExit('a message')")
+    assert done.code == 1
+    told = "a message\nboundby: the result cannot be shown: ZeroDivisionError"
+    assert told in done.err
+
+
 def test_failed_rank_ends_with_the_others(tmp_path: Path) -> None:
     source = f"""
 {BREAK}

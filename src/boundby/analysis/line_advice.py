@@ -52,7 +52,7 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     if not named:
         return "It runs no operator of its own."
     total = sum(ns.values())
-    if total < _COUNTS * row.ns:
+    if total <= _COUNTS * row.ns:
         return "Its operators take nearly none of its time."
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"

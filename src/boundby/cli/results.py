@@ -126,6 +126,7 @@ class Results:
         self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
     ) -> Diagnosis | None:
         """Diagnose what was captured; also of a script that failed."""
+        from boundby.capture.process.guard import failure_of
         from boundby.model.errors import BoundbyError
 
         try:
@@ -141,6 +142,12 @@ class Results:
             if must_succeed:
                 raise
             _print_failure(str(error))
+            return None
+        except Exception as error:
+            if must_succeed:
+                raise
+            # The exit code is that of the script's failure, not of boundby's.
+            self.failed(failure_of("the result cannot be shown", [error]))
             return None
         try:
             self._save(diagnosis, capture)
