@@ -449,6 +449,7 @@ def test_padding_is_found_from_values() -> None:
     for row in range(8):
         ids[row, 10 + row :] = 0
     assert lengths_of(torch, ids) == [10 + row for row in range(8)]
+    assert lengths_of(torch, torch.ones(8, 64, dtype=torch.int64)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])

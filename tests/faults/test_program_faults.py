@@ -239,7 +239,7 @@ def test_recompilation_limit_is_reported_without_a_compilation() -> None:
     assert "has run uncompiled" in detection.evidence
 
 
-def values_read(count: int) -> StepModel:
+def values_read(count: int, *, by_library: bool = False) -> StepModel:
     """A line that reads so many values, 20 us each, and a product."""
     scene = Scene(end=20 * count + 100)
     for at in range(count):
@@ -247,7 +247,8 @@ def values_read(count: int) -> StepModel:
             20 * at, 20 * at + 20, HostKind.OP, "aten::item", call=OpCall(name="aten::item")
         )
     scene.on_host(20 * count, 20 * count + 100, call=BIG)
-    return step_of(scene.timeline(), [2] * count + [0])
+    inside = np.array([0 if by_library else -1] * count + [-1], np.int32)
+    return step_of(scene.timeline(), [2] * count + [0], inside=inside)
 
 
 def test_values_read_one_by_one_are_host_metrics() -> None:
@@ -256,6 +257,8 @@ def test_values_read_one_by_one_are_host_metrics() -> None:
     assert found.saving_ns.expected == pytest.approx(200e3, rel=0.1)
     # A loss that is logged is one value.
     assert finding(values_read(1), "host-metrics") is None
+    # A trainer's reads are all at the script's line that starts the training.
+    assert finding(values_read(10, by_library=True), "host-metrics") is None
 
 
 @pytest.mark.parametrize(

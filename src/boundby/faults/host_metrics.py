@@ -51,7 +51,10 @@ def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
     rows = metrics.copy()
     # On a device step, reading values is `host-sync`.
-    for line in _reading_lines(step) if step.device == "cpu" else ():
+    own = _lines_of_own_reads(step) if step.device == "cpu" else ()
+    for line in _reading_lines(step) if own else ():
+        if line not in own:
+            continue
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
@@ -67,6 +70,15 @@ def detect(step: StepView) -> Detection | None:
         change="hits += (prediction == target).sum()  # whole tensors; read it when it is printed",
         assumes="the metric is not needed in every step, or whole tensors can be compared",
     )
+
+
+def _lines_of_own_reads(step: StepView) -> set[str]:
+    """Lines that read values themselves: a trainer reads its own, all at the line that calls it."""
+    host, sources = step.timeline.host, step.timeline.sources
+    reads = reads_of_values(step)
+    if host.inside is not None:
+        reads &= host.inside < 0
+    return {sources[at] for at in called_from(host)[reads] if at >= 0}
 
 
 def _in_models(step: StepView) -> Mask:

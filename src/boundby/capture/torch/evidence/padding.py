@@ -27,5 +27,8 @@ def lengths_of(torch: Any, ids: Any) -> list[int] | None:
         # A row that ends with the value once may be a text that does, or one padded by one.
         one = (run == 1) & (rows[:, -1] == values[0])
         left = rows.shape[1] - torch.where(padded | one, run, 0)
+    if not bool(left.any()):
+        # Rows of one value each are a mask of equal lengths, not tokens.
+        return None
     share = 1 - float(left.sum()) / rows.numel()
     return [int(length) for length in left] if share >= _LEAST else None
