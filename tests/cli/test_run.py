@@ -325,3 +325,22 @@ def test_cpu_wait_is_distinguished_from_work(tmp_path: Path) -> None:
     assert sum(group["ns"] for group in groups) == pytest.approx(done.step["wall_ns"])
     assert "waited for a CPU core" in done.diagnosis["verdict"]["why"]
     assert not any(row["parts"].get("core") for row in done.diagnosis["lines"])
+
+
+def test_jax_steps_after_the_windows_are_part_of_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    source = """
+        import jax, jax.numpy as jnp
+        @jax.jit
+        def step(weights):
+            return weights - 0.1 * jax.grad(lambda w: (w ** 2).sum())(weights)
+        weights = jnp.ones((64, 64))
+        for _ in range(300):
+            weights = step(weights).block_until_ready()
+        print(float(weights.sum()) < 64 * 64)
+    """
+    done = run(tmp_path, source, options=("--steps", "3", "--profiled", "1", "--continue"))
+    assert done.out == "True\n"
+    assert done.diagnosis is not None
+    parts = {part["name"]: part["count"] for part in done.diagnosis["run"]["parts"]}
+    assert parts["train"] > 250

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.faults import looped_parameters
+from boundby.faults import looped_parameters, python_in_step
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
 from boundby.step.loops import looping_lines
 from boundby.step.model import StepModel
@@ -240,6 +240,9 @@ def test_rollout_iterations_are_not_a_loop_of_calls() -> None:
 
     assert finding(rounds_of(reads=True), "looped-calls") is None
     assert finding(rounds_of(reads=False), "looped-calls")
+    # The Python between the calls is an environment's.
+    assert "num_envs" in python_in_step._change(rounds_of(reads=True))
+    assert "num_envs" not in python_in_step._change(rounds_of(reads=False))
 
 
 def test_layer_weights_at_one_line_are_not_a_loop_over_parameters() -> None:

@@ -14,7 +14,9 @@ Why it costs time
 What to change
     Compute logs and statistics every hundred steps instead of in every step. Move the preparation
     of batches into a `Dataset` with `DataLoader` workers. Compute constant values once, before the
-    loop. Replace Python loops that are needed in each step by torch or numpy operators.
+    loop. Replace Python loops that are needed in each step by torch or numpy operators. Step
+    several environments of an agent at once (`gymnasium.make_vec`): one call of the model serves
+    all.
 
 When it does not help
     When the device has enough queued work to stay busy. When the next step needs the result and
@@ -33,6 +35,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.program_savings import SCRIPT_LEFT
+from boundby.step.loops import looping_lines
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.user_python import own_lines, own_python
 
@@ -60,7 +63,11 @@ def detect(step: StepView) -> Detection | None:
 
 def _change(step: StepView) -> str:
     """The change; preparing batches in another process needs a free core, which a CPU step may not
-    leave."""
+    leave. The Python of a rollout is an environment's."""
+    if any(loop.is_rollout for loop in looping_lines(step)):
+        return (
+            "envs = gymnasium.make_vec(NAME, num_envs=8)  # one call of the model for all of them"
+        )
     elsewhere = "before the loop" if step.device == "cpu" else "in a DataLoader's workers"
     if step.framework == "jax":
         elsewhere = "in another process, or with jax.random inside the jitted step"

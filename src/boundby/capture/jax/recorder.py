@@ -96,6 +96,7 @@ class JaxRecorder:
         run: RunClock | None = None,
     ) -> None:
         self._jax = jax
+        self._follows_run = run is not None
         self._run = run or RunClock()
         self._plan = plan
         self._spelling = spelling
@@ -128,7 +129,8 @@ class JaxRecorder:
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
         if self.windows.window is Window.DONE:
-            return None
+            # Of a script that goes on, only the parts of its run are still counted.
+            return self.finder.calls_begin(function, args, kwargs) if self._follows_run else None
         if not self.windows.steps:
             self.windows.phase_changed("forward")
         if active_hooks:
@@ -149,6 +151,9 @@ class JaxRecorder:
 
     def _step_ended(self, ended: StepKind, array: Any) -> None:
         kind = ended.label
+        if self.windows.window is Window.DONE:
+            self._run.step_ended(kind, mode=ended.mode, distorted=True)
+            return
         if not self.windows.steps:
             self._on_first_step()
         if array is not None:

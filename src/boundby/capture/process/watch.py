@@ -229,6 +229,8 @@ class Watch:
             if self._run is not None and self._keep_going:
                 # The run is still divided into parts; its steps are no longer measured.
                 self._hooks.watcher = self._recorder
+                if self._jax_hooks is not None:
+                    self._jax_hooks.watcher = self._jax
             if self.failure is not None:
                 note = Note(code="observer-failed", text=self.failure.line)
                 self._capture.notes.append(note)
