@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from boundby.faults import (
     anomaly_detection,
     batch_too_small,
+    broadcast_pairs,
     checkpoint_dominates,
     collector_pauses,
     copied_state,
@@ -135,6 +136,7 @@ FAULTS: list[Fault] = [
     copied_state.FAULT,
     softmax_log_apart.FAULT,
     one_hot_products.FAULT,
+    broadcast_pairs.FAULT,
     looped_samples.FAULT,
     single_samples.FAULT,
     looped_parameters.FAULT,
