@@ -180,6 +180,20 @@ def test_a_loop_inside_one_call_of_a_library_is_no_loop_of_the_script() -> None:
     assert sure(called_from_a_library(calls=16), "looped-calls").where == ["train.py:1"]
 
 
+def test_comprehension_is_a_loop_of_the_script() -> None:
+    """It is a function whose line is the one that calls it."""
+    scene, source, called = Scene(end=1800), [0, 1], [2, 1]
+    scene.on_host(0, 1700, HostKind.PYTHON, "train.py(1): main")
+    scene.on_host(0, 1600, HostKind.PYTHON, "train.py(2): <listcomp>")
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 90, call=OpCall(name="aten::eq", args=(tensor(32, 32), 3)))
+        source, called = [*source, 1], [*called, 1]
+    step = step_of(
+        scene.timeline(), source, source=np.array(source, np.int32), called=np.array(called)
+    )
+    assert sure(step, "looped-calls").where == ["train.py:2"]
+
+
 def called_in_each_round(models: bool = False) -> StepModel:
     """A line that calls a function 16 times, which makes two calls at a line of its own."""
     scene, source, called = Scene(end=2000), [0], [2]
@@ -243,6 +257,90 @@ def test_rollout_iterations_are_not_a_loop_of_calls() -> None:
     # The Python between the calls is an environment's.
     assert "num_envs" in python_in_step._change(rounds_of(reads=True))
     assert "num_envs" not in python_in_step._change(rounds_of(reads=False))
+
+
+def test_loop_between_the_calls_of_a_model_is_found() -> None:
+    """In each of 16 rounds a model is called, and a line reads 16 values that it made."""
+    scene, lines = Scene(end=16 * 300), []
+    product = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
+    for start in range(0, 16 * 300, 300):
+        scene.on_host(start, start + 40, HostKind.PYTHON, "nn.Module: Net_0")
+        scene.on_host(start, start + 40, call=product)
+        lines += [0, 0]
+        for at in range(start + 40, start + 280, 15):
+            scene.on_host(at, at + 10, call=OpCall(name="aten::mul_", args=(tensor(9),)))
+            name = "<built-in method item of Tensor object at 0x7f>"
+            scene.on_host(at + 10, at + 12, HostKind.PYTHON, name)
+            lines += [1, 1]
+    step = step_of(scene.timeline(), lines)
+    assert sure(step, "host-metrics").where == ["train.py:2"]
+
+
+def test_rounds_on_tensors_of_different_sizes_are_a_loop() -> None:
+    scene = Scene(end=2000)
+    for at in range(16):
+        call = OpCall(name="aten::mean", args=(tensor(5 + at, 32), (0,), False, None))
+        scene.on_host(100 * at, 100 * at + 90, call=call)
+    scene.on_host(1900, 2000, call=BIG)
+    step = step_of(scene.timeline(), [1] * 16 + [0])
+    assert sure(step, "looped-calls").where == ["train.py:2"]
+
+
+def taken_out(maker: str) -> StepModel:
+    """Sixteen rounds, each with a backward of a large tensor."""
+    scene = Scene(end=16 * 100 + 16 * 1000)
+    rows, large = [], OpCall(name="aten::add", args=(tensor(1_000_000), tensor(1_000_000)))
+    for at in range(16):
+        call = OpCall(name=maker, args=(tensor(1_000_000), 0, at))
+        rows.append(scene.on_host(100 * at, 100 * at + 100, call=call))
+    for at in range(16):
+        scene.on_host(1600 + 1000 * at, 1600 + 1000 * at + 1000, call=large)
+    phases = [Phase.FORWARD] * 16 + [Phase.BACKWARD] * 16
+    forward = np.array([-1] * 16 + rows, np.int32)
+    return step_of(scene.timeline(), [1] * 32, phases=phases, forward=forward)
+
+
+def test_backward_of_taking_parts_out_is_made_once() -> None:
+    """A gradient of the whole tensor for each part; for all of them together it is made once."""
+    parts = sure(taken_out("aten::select"), "looped-calls").saving_ns.expected
+    whole = sure(taken_out("aten::relu"), "looped-calls").saving_ns.expected
+    # The machine copies 12 MB in about 4 us.
+    assert parts > whole + 50e3
+
+
+LOADS = "torch/nn/modules/module.py(2516): load_state_dict"
+
+
+def averaged(*, then: str = "lib/other.py(5): work", reads: bool = False) -> StepModel:
+    """An average of 16 parameters at the first line, and a function of 1 ms at the second; `reads`:
+    the script reads each result."""
+    scene, lines = Scene(end=2700), []
+    for at in range(16):
+        one = Tensor(shape=(100, 100 + at % 4), dtype="float32", storage=1000 + at)
+        scene.on_host(100 * at, 100 * at + 80, call=OpCall(name="aten::mul", args=(one,)))
+        lines.append(0)
+        if reads:
+            name = "<built-in method item of Tensor object at 0x7f>"
+            scene.on_host(100 * at + 80, 100 * at + 90, HostKind.PYTHON, name)
+            lines.append(0)
+    scene.on_host(1600, 2600, HostKind.PYTHON, then)
+    lines.append(1)
+    args = tuple(tensor(100, 100 + at) for at in range(4))
+    scene.on_host(2600, 2700, call=OpCall(name="aten::step", args=args))
+    phases = [Phase.FORWARD] * len(lines) + [Phase.OPTIMIZER]
+    return step_of(scene.timeline(), [*lines, 2], phases=phases)
+
+
+def test_state_dictionary_beside_a_loop_over_parameters_is_part_of_it() -> None:
+    without = sure(averaged(), "looped-parameters").saving_ns.expected
+    beside = sure(averaged(then=LOADS), "looped-parameters").saving_ns.expected
+    assert beside == pytest.approx(without + 1e6, rel=0.02)
+
+
+def test_norms_that_are_read_one_by_one_are_not_needed_in_every_step() -> None:
+    updated = sure(averaged(), "looped-parameters").saving_ns
+    read = sure(averaged(reads=True), "looped-parameters").saving_ns
+    assert read.expected > updated.expected and read.expected == pytest.approx(read.high)
 
 
 def test_layer_weights_at_one_line_are_not_a_loop_over_parameters() -> None:

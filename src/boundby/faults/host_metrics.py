@@ -33,7 +33,7 @@ from boundby.model import HostKind
 from boundby.model.assumptions.program_savings import HOST_METRICS_LEFT
 from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
 from boundby.step.host_intervals import called_from
-from boundby.step.loops import in_rollouts
+from boundby.step.loops import rollout_rounds
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
 from boundby.step.rows import rows_at, time_of_rows, without_rows
@@ -89,11 +89,17 @@ def _in_models(step: StepView) -> Mask:
 
 
 def _reading_lines(step: StepView) -> list[str]:
-    """Lines of the script that read values of tensors one by one."""
-    reads = reads_of_values(step) & ~in_rollouts(step)
+    """Lines of the script that read values of tensors one by one; in a loop that calls the model
+    in each round, those that do so many times a round."""
     called, sources = called_from(step.timeline.host), step.timeline.sources
+    reads, rounds = np.flatnonzero(reads_of_values(step)), rollout_rounds(step)
     counts = Counter(int(at) for at in called[reads] if at >= 0)
-    return [sources[at] for at, count in counts.items() if count >= _FEWEST_READS]
+    of_rounds = {int(called[row]): int(rounds[row]) for row in reads}
+    return [
+        sources[at]
+        for at, count in counts.items()
+        if count >= _FEWEST_READS * max(1, of_rounds[at])
+    ]
 
 
 FAULT = Fault(

@@ -2,9 +2,9 @@
 
 What it looks for
     Lines of the script that run many times within one call of their function, each time calling
-    the same operators, or the same module, on tensors of the same shapes: a loop over time steps,
-    graphs, views, classes or rows, also where a function is called in each round. Operators that
-    need the result of the round before stay, unless they make up a recurrent cell.
+    the same operators, or the same module: a loop over time steps, graphs, views, classes or rows,
+    also where a function is called in each round, and where the rounds' tensors differ in size.
+    Operators that need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time
     Each iteration does little arithmetic, and pays for Python, the dispatcher and autograd.

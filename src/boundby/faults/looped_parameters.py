@@ -3,7 +3,7 @@
 What it looks for
     Lines of the script, outside of the model and the optimizer, at which the same operators run
     once for each of many parameters or gradients: averages of weights, clipping, norms, updates by
-    hand.
+    hand. `state_dict()` and `load_state_dict()` beside such a loop belong to it.
 
 Why it costs time
     Each parameter costs a dispatch for every operator, and Python in between. On a GPU each is a
@@ -23,29 +23,44 @@ Measured on
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+
+import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.assumptions.program_savings import LOOPED_UPDATES_LEFT
 from boundby.model.rows import NO_LINE
+from boundby.step.frames import file_writes, frames_named, reads_of_values
+from boundby.step.host_intervals import called_from
 from boundby.step.loop import Loop
 from boundby.step.loop_savings import together
 from boundby.step.loops import looping_lines
 from boundby.step.model import Edit, StepView
+from boundby.step.nesting import Mask
+from boundby.step.rows import without_rows
 
 _FEWEST = 6  # fewer are not reported
+_STATE = re.compile(r"(?:^|/)torch/nn/modules/module\.py\(\d+\): (?:state_dict|load_state_dict)$")
+# Calls for the state within this many lines of a loop over parameters belong to it.
+_NEAR = 4
 
 
 def detect(step: StepView) -> Detection | None:
     loops = [loop for loop in looping_lines(step, _FEWEST) if _is_over_parameters(step, loop)]
     if not loops:
         return None
+    reads = [loop for loop in loops if _reads_each(step, loop)]
+    updates = [loop for loop in loops if loop not in reads]
     # On a CPU such an operator still calls another for each tensor.
     asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
-    each = [Edit.add_host(loop.records[:1], loop.rounds * asking) for loop in loops]
-    at_once = together(step, loops, left=0.0, one_pass=True)
+    each = [Edit.add_host(loop.records[:1], loop.rounds * asking) for loop in updates]
+    state = without_rows(step, _state_beside(step, updates))
+    # Norms and checks that the script reads one by one are not needed in every step.
+    at_once = together(step, updates, left=0.0, one_pass=True) + state
+    at_once += together(step, reads, left=0.0, for_nothing=True)
     return Detection(
         low=together(step, loops, left=LOOPED_UPDATES_LEFT.high),
         expected=sum(each, at_once) if step.device == "cpu" else at_once,
@@ -78,6 +93,34 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         len(seen) >= _FEWEST and len(storages[name]) >= _FEWEST and len(set(seen)) > 1
         for name, seen in shapes.items()
     )
+
+
+def _reads_each(step: StepView, loop: Loop) -> bool:
+    """Whether the script reads a value in most rounds of a loop."""
+    lines = {loop.line, *loop.lines}
+    called, sources = called_from(step.timeline.host), step.timeline.sources
+    at = called[np.flatnonzero(reads_of_values(step))]
+    read = sum(sources[source] in lines for source in at.tolist() if source >= 0)
+    return read > loop.rounds // 2
+
+
+def _state_beside(step: StepView, loops: list[Loop]) -> Mask:
+    """Rows of the state's dictionaries that a line near one of these loops asks for, before or
+    after the loop: within it, they are a part of its Python."""
+    near = {
+        (file, int(line) + off)
+        for file, _, line in (loop.line.rpartition(":") for loop in loops if loop.line != NO_LINE)
+        for off in range(-_NEAR, _NEAR + 1)
+    }
+    sources = [one.rpartition(":") for one in step.timeline.sources]
+    wanted = [
+        at for at, (file, _, n) in enumerate(sources) if n.isdigit() and (file, int(n)) in near
+    ]
+    host = step.timeline.host
+    rows = frames_named(step, _STATE) & np.isin(called_from(host), wanted)
+    for loop in loops:
+        rows &= (host.start_ns < loop.spans[0]) | (host.start_ns >= loop.spans[1])
+    return step.inside(rows) & ~step.inside(file_writes(step))
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:

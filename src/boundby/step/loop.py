@@ -12,10 +12,10 @@ CHAINED = 0.7
 class Loop:
     """A line that runs for `rounds` iterations.
 
-    `is_uniform`: its operators have the same shapes in each iteration. `calls`: operators that are
-    the same call in every iteration. `chained`: those of `calls` that need the result of the
-    iteration before. `lines`: the lines of the operators, the most frequent first, if each
-    iteration calls a function. `spans`: start and end of the iterations. `is_rollout`: each
+    `is_uniform`: its operators are the same in each iteration, on tensors of any sizes. `calls`:
+    operators that are the same call in every iteration. `chained`: those of `calls` that need the
+    result of the iteration before. `lines`: the lines of the operators, the most frequent first, if
+    each iteration calls a function. `spans`: start and end of the iterations. `is_rollout`: each
     iteration calls a model and reads a result, on which the next may depend.
     """
 

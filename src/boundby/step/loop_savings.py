@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from boundby.model import Cost
+from boundby.model import Cost, Phase
 from boundby.step.edit import Edit, HostTime
 from boundby.step.loop import Loop
 from boundby.step.model import StepView
-from boundby.step.recurrences import is_chain
+from boundby.step.recurrences import forward_row, is_chain
 from boundby.step.rows import share_between
+
+_TAKES_OUT = (
+    "aten::select",
+    "aten::slice",
+    "aten::narrow",
+    "aten::index",
+    "aten::index_select",
+    "aten::masked_select",
+    "aten::gather",
+)
 
 
 def together(
@@ -80,11 +90,23 @@ def _total_ns(step: StepView, same: Iterable[int]) -> float:
     return sum(step.op_records[index].ns for index in same)
 
 
+def _undoes_taking_out(step: StepView, index: int) -> bool:
+    """Whether an operator belongs to the backward of taking a part out of a tensor."""
+    record = step.op_records[index]
+    host, forward = step.timeline.host, forward_row(step, record)
+    if record.phase != Phase.BACKWARD or forward == record.row:
+        return False
+    return step.timeline.names[host.name[forward]] in _TAKES_OUT
+
+
 def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
     """The time of one call for all iterations, by the machine's curves; products that each need the
     result of the one before are unchanged."""
     if step.op_records[same[0]].op_class == "contraction" and is_chain(step, same):
         return _total_ns(step, same)
+    if _undoes_taking_out(step, same[0]):
+        # Each made a gradient of the whole tensor, zero but for one part.
+        same = same[:1]
     machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]
     moved = machine.copy_ns(sum(cost.bytes for cost in costs)) or 0.0
     flops: dict[str, float] = defaultdict(float)

@@ -18,13 +18,13 @@ from boundby.step.frames import reads_of_values
 from boundby.step.host_intervals import called_from
 from boundby.step.loop import Loop
 from boundby.step.model import StepView
-from boundby.step.nesting import Mask
 from boundby.step.recurrences import called_operators, chained_calls, forward_row, without_cells
-from boundby.step.rows import python_ns, user_frames
+from boundby.step.rows import of_the_script, python_ns, user_frames
 
 # Fewer iterations are reported only on request, and never fewer than the second number.
 _FEWEST, _LEAST = 8, 6
-# A loop is uniform if this share of its operators is the same call in every iteration.
+# A loop is uniform if this share of its operators is the same call in every iteration, if on
+# tensors of other sizes.
 _UNIFORM = 0.7
 # Compiled code has one line of the script for all of its operators.
 _COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
@@ -71,7 +71,8 @@ def _looping_lines(step: StepView) -> list[Loop]:
         loop = _loop_at(step, place, rest)
         if loop is not None and (loop.is_uniform or not place.outward):
             loops.append(loop)
-            assigned.update(loop.records)
+            # What a rollout does between the calls of the model may be a loop as well.
+            assigned.update(() if loop.is_rollout else loop.records)
     return without_cells(step, loops)
 
 
@@ -94,28 +95,17 @@ def _callers(
 
 
 def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | None:
-    """The loop of the operators at a line; None if nothing repeats often enough.
-
-    `units`: the call that each operator belongs to.
-    """
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     names: dict[tuple[int, str], set[int]] = defaultdict(set)
     for index, unit in units.items():
         record = step.op_records[index]
-        call = step.call(record)
-        shapes = tuple((t.shape, t.dtype) for t in call.tensors) if call else ()
-        groups[record.phase, record.name, shapes].append(index)
         names[record.phase, record.name].add(unit)
     rounds = max(map(len, names.values()), default=0)
     if rounds < _LEAST:
         return None
-    fewest = min(rounds, _FEWEST)
-    repeated = [
-        tuple(group)
-        for group in groups.values()
-        if len({units[index] for index in group}) >= fewest
-    ]
-    covered = sum(map(len, repeated))
+    often, covered = _repeated(step, units, min(rounds, _FEWEST), sized=True)
+    if covered < _UNIFORM * len(units):
+        # Graphs, sentences or histories of different sizes.
+        often, covered = _repeated(step, units, min(rounds, _FEWEST), sized=False)
     sources = Counter(step.timeline.sources[step.op_records[index].source] for index in units)
     ns = sum(step.op_records[index].ns for index in units)
     span = _span(step, units)
@@ -132,6 +122,24 @@ def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | 
         is_rollout=_is_rollout(step, span, min(map(len, repeated), default=rounds)),
         ns=ns + _python(step, units),
     )
+
+
+def _repeated(
+    step: StepView, units: Mapping[int, int], each: int, *, sized: bool
+) -> tuple[list[tuple[int, ...]], int]:
+    """The operators that at least so many iterations call on tensors of the same shapes (if not
+    `sized`, of the same numbers of dimensions), and how many these are."""
+    same: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for index in units:
+        record = step.op_records[index]
+        call = step.call(record)
+        tensors = call.tensors if call else ()
+        shapes = tuple((t.shape if sized else len(t.shape), t.dtype) for t in tensors)
+        same[record.phase, record.name, shapes].append(index)
+    often = [
+        tuple(group) for group in same.values() if len({units[index] for index in group}) >= each
+    ]
+    return often, sum(map(len, often))
 
 
 def _span(step: StepView, records: Iterable[int]) -> tuple[int, int]:
@@ -163,28 +171,31 @@ def _calls_and_reads(step: StepView) -> tuple[Ints, Ints]:
     return np.sort(starts[models[models >= 0]]), np.sort(starts[reads_of_values(step)])
 
 
-def in_rollouts(step: StepView) -> Mask:
-    """Rows of the forward in loops that call a model and read a result in each iteration."""
+def rollout_rounds(step: StepView) -> Ints:
+    """For each row of the forward the iterations of the loop around it that calls a model and
+    reads a result in each; zero outside of such loops."""
     starts = step.timeline.host.start_ns
-    is_inside = np.zeros(len(starts), np.bool_)
+    found = np.zeros(len(starts), np.int64)
     for loop in step.memoised(_looping_lines):
         if loop.is_rollout:
             # An iteration begins before its first operator, and ends after its last.
             round_ns = (loop.spans[1] - loop.spans[0]) // loop.rounds
-            is_inside |= (starts >= loop.spans[0] - round_ns) & (starts < loop.spans[1] + round_ns)
-    return is_inside
+            inside = (starts >= loop.spans[0] - round_ns) & (starts < loop.spans[1] + round_ns)
+            found[inside] = np.maximum(found[inside], loop.rounds)
+    return found
 
 
 def _calls_of_the_script(step: StepView) -> Ints:
     """For each operator the call that the script's own line made.
 
     What a function of a library does in one such call, its loops included, is one call. Without
-    such a function, it is the operator.
+    such a function, it is the operator. A comprehension is a function of the script's.
     """
     frames, host = step.memoised(user_frames), step.timeline.host
+    own = step.memoised(of_the_script)
     outermost = np.arange(len(host))
     for row, parent in enumerate(host.parent.tolist()):
-        if parent >= 0 and frames[row] not in (-1, row, parent):
+        if parent >= 0 and not own[parent] and frames[row] not in (-1, row, parent):
             outermost[row] = outermost[parent]
     operators = step.memoised(called_operators)
     return np.where(frames[operators] >= 0, outermost[operators], operators)

@@ -79,7 +79,7 @@ def interpreted(step: StepView) -> Mask:
     """Python functions of the script, and the short C functions that they call repeatedly, in one
     call or in one each of many: what an operator on all values at once replaces."""
     host = step.timeline.host
-    of_script = step.memoised(_of_the_script)
+    of_script = step.memoised(of_the_script)
     is_python = host.kind == HostKind.PYTHON
     called_by_script = is_python & ~of_script & (host.parent >= 0) & of_script[host.parent]
     called = np.flatnonzero(called_by_script)
@@ -162,7 +162,7 @@ def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     main_intervals = where.on(main_thread(timeline))
     lengths = _outside_of_kernels(step, main_intervals)
     row, source = where.row[main_intervals], where.source[main_intervals]
-    called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
+    called = ~np.append(step.memoised(of_the_script), True)[row] | np.append(rows, False)[row]
     chosen = np.append(rows, False)[row]
     has_line = source >= 0
     size = len(timeline.sources)
@@ -177,7 +177,7 @@ def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     }
 
 
-def _of_the_script(step: StepView) -> Mask:
+def of_the_script(step: StepView) -> Mask:
     """Functions in the script's files: their own time is at the lines of their own code."""
     host, timeline = step.timeline.host, step.timeline
     files = np.array([*(line.rpartition(":")[0] for line in timeline.sources), ""])
