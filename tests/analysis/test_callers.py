@@ -28,12 +28,13 @@ class Calls:
     ops: list[tuple[int, float]] = field(default_factory=list)
     now: float = 0.0
 
-    def call(self, *lines: str, ns: float = 1.0) -> None:
+    def call(self, *lines: str, ns: float = 1.0, outermost: str = "f0") -> None:
         """An operator in a function that is called through these lines, the outermost first."""
         start, end = self.now, self.now + 9
         for depth, line in enumerate(lines):
             at = start + depth
-            self.called[self.scene.on_host(at, end - depth, HostKind.PYTHON, f"f{depth}")] = line
+            name = f"f{depth}" if depth else outermost
+            self.called[self.scene.on_host(at, end - depth, HostKind.PYTHON, name)] = line
         at = start + len(lines)
         row = self.scene.on_host(at, at + 0.5, HostKind.OP, "aten::mm")
         self.ops.append((row, ns))
@@ -91,6 +92,15 @@ def test_function_with_one_caller_names_the_innermost_line() -> None:
     calls.call("train.py:15", "net.py:3")
     calls.call("train.py:15", "net.py:3")
     assert calls.divided() == [CallerRow(where="net.py:3", ns=100.0, count=2)]
+
+
+def test_module_of_the_script_has_no_caller() -> None:
+    """Whatever runs it, as boundby's command line, is not the script's."""
+    calls = Calls()
+    calls.call("click/core.py:911", outermost="train.py(7): <module>")
+    assert calls.divided() == []
+    calls.call("click/core.py:911", "train.py:7", outermost="train.py(7): <module>")
+    assert [row.where for row in calls.divided()] == ["train.py:7"]
 
 
 def test_trace_without_callers_leaves_lines_unchanged() -> None:

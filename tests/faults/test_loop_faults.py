@@ -158,6 +158,10 @@ def test_recurrence_without_a_cell_is_not_computed_at_once() -> None:
     assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
 
 
+def test_counts_and_sums_of_the_rounds_are_no_recurrence() -> None:
+    assert finding(recurrence(chained=True, name="aten::index_put_"), "looped-calls")
+
+
 def called_from_a_library(calls: int) -> StepModel:
     """A line that calls a library `calls` times, which runs 16 products altogether."""
     scene, source, called = Scene(end=2000), [0], [2]

@@ -52,12 +52,14 @@ def with_callers(
 
 def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
     """For each row the script's function around it; for each function its caller's line and the
-    function around that."""
+    function around that. A module is called by nothing of the script's."""
     host = timeline.host
+    module = np.array([name.endswith(": <module>") for name in timeline.names] or [False])
     of_script = (host.kind == HostKind.PYTHON) & (called >= 0) & (called != host.source)
     function = np.append(nearest(host.parent, of_script), -1)
     above = np.append(function[np.append(host.parent, -1)], -1)
-    return function, np.append(called, -1), above
+    caller = np.where((host.kind == HostKind.PYTHON) & module[host.name], -1, called)
+    return function, np.append(caller, -1), above
 
 
 def _split(

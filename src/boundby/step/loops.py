@@ -102,10 +102,10 @@ def _loop_at(step: StepView, place: _Place, units: Mapping[int, int]) -> Loop | 
     rounds = max(map(len, names.values()), default=0)
     if rounds < _LEAST:
         return None
-    often, covered = _repeated(step, units, min(rounds, _FEWEST), sized=True)
+    repeated, covered = _repeated(step, units, min(rounds, _FEWEST), sized=True)
     if covered < _UNIFORM * len(units):
         # Graphs, sentences or histories of different sizes.
-        often, covered = _repeated(step, units, min(rounds, _FEWEST), sized=False)
+        repeated, covered = _repeated(step, units, min(rounds, _FEWEST), sized=False)
     sources = Counter(step.timeline.sources[step.op_records[index].source] for index in units)
     ns = sum(step.op_records[index].ns for index in units)
     span = _span(step, units)

@@ -18,6 +18,11 @@ _OF_CELLS = re.compile(
     r"::_?(mm|addmm|linear|sum|add|sub|rsub|mul|neg|cat|copy|clone"
     r"|(sigmoid|tanh|relu|threshold)(_backward)?|thnn_fused_(lstm|gru)_cell(_backward.*)?)_?$"
 )
+# Sums, counts and running extremes, which have operators for all rounds: sum, cumsum, bincount,
+# index_add, scatter_reduce.
+_ACCUMULATES = re.compile(
+    r"::_?(add|sub|maximum|minimum|select|slice|index|index_put(_impl)?|index_add|copy|fill)_?$"
+)
 
 
 def chained_calls(step: StepView, calls: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
@@ -51,7 +56,7 @@ def _issued_at(step: StepView) -> dict[int, int]:
 
 
 def without_cells(step: StepView, loops: Sequence[Loop]) -> list[Loop]:
-    """The loops, without the chains of recurrent cells, for which there are operators.
+    """The loops, without the chains for which there are operators: of recurrent cells, and of sums.
 
     A cell consists of products and gates alone. Loops whose iterations overlap in time are lines of
     one body.
@@ -66,10 +71,12 @@ def without_cells(step: StepView, loops: Sequence[Loop]) -> list[Loop]:
             for group in part.chained
             if step.op_records[group[0]].phase != Phase.BACKWARD
         ]
+        names = {step.op_records[group[0]].name for group in chained}
         is_cell = any(_has_one_weight(step, group) for group in chained) and all(
-            _OF_CELLS.search(step.op_records[group[0]].name) for group in chained
+            map(_OF_CELLS.search, names)
         )
-        kept_loops.append(replace(loop, chained=()) if is_cell else loop)
+        is_sum = all(map(_ACCUMULATES.search, names))
+        kept_loops.append(replace(loop, chained=()) if is_cell or is_sum else loop)
     return kept_loops
 
 
