@@ -269,6 +269,29 @@ def test_teacher_outside_the_optimizer_and_repeated_forward_are_found() -> None:
     assert graph.call.where == repeated.call.where
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_target_that_follows_the_weights_uses_no_gradients(by_hand: bool) -> None:
+    """One whose weights are updated with its gradients clears them."""
+    model, target = network(), network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        x = torch.randn(4, 8)
+        loss = (model(x) - target(x)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for followed, weight in zip(target.parameters(), model.parameters(), strict=True):
+            if by_hand:
+                followed.data -= 0.1 * followed.grad
+                followed.grad = None
+            else:
+                followed.data.lerp_(weight.data, 0.1)
+
+    step()
+    assert bool(evidence_of(step).unused_gradients) is not by_hand
+
+
 def test_validation_and_loops_over_layers_are_not_repeated_forwards() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -371,6 +394,22 @@ def test_constants_are_found_after_a_long_loop_and_with_a_fixed_batch_in_trainin
         optimizer.step()
 
     assert [one.names for one in evidence_of(step).rebuilt] == [["table"]]
+
+
+def test_an_accuracy_that_stays_zero_is_no_constant() -> None:
+    model = nn.Linear(8, 8)
+
+    def accuracy(out: torch.Tensor) -> torch.Tensor:
+        return (out > 1e9).float().mean()
+
+    def step() -> None:
+        x = torch.randn(4, 8)
+        finite = torch.isfinite(x)
+        hit = accuracy(model(x * finite).detach())
+        zero = torch.zeros(4)
+        model(x + hit + zero[0])
+
+    assert [one.names for one in evidence_of(step).rebuilt] == [["zero"]]
 
 
 def test_results_of_a_model_on_a_fixed_batch_are_not_rebuilt() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from boundby.cli import boundby as group
+from boundby.cli.outputs import check_writable
 from boundby.model import Machine, store
 from boundby.model.errors import BoundbyError
 from tests.machines import round_machine
@@ -53,6 +54,12 @@ def test_json_is_written_to_a_file(
     group.main(["machine", "--json", str(target)], standalone_mode=False)
     assert msgspec.json.decode(target.read_bytes(), type=Machine) == round_machine()
     assert "Round 1" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system of Linux")
+def test_file_that_even_root_cannot_make_is_noticed() -> None:
+    with pytest.raises(BoundbyError, match="cannot write"):
+        check_writable("/proc/nowhere/page.html")
 
 
 def test_unwritable_file_is_a_one_line_error(tmp_path: Path) -> None:

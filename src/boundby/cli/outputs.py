@@ -131,7 +131,9 @@ def _wrong_with(path: Path, *, is_folder: bool) -> str | None:
         above = path.parent
     if not above.is_dir():
         return f"{above} is not a folder"
-    return None if os.access(above, os.W_OK | os.X_OK) else "permission denied"
+    # A user with all rights is refused by some file systems as well.
+    with tempfile.TemporaryFile(dir=above):
+        return None
 
 
 def announce_page(path: Path, *, open_page: bool, quiet: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from types import CodeType
 from typing import Any
 
@@ -18,6 +18,9 @@ from boundby.capture.torch.evidence.values import fingerprint
 _MOST_BYTES = 4 << 20  # memory limit: larger tensors are compared by their fingerprints alone
 _FEWEST = 16  # values in common
 _MADE_BY = frozenset({"arange", "eye", "full", "linspace", "ones", "zeros"})
+# Functions that make a tensor of given values.
+_HOLDS = _MADE_BY | {"as_tensor", "full_like", "new_full", "new_ones", "new_tensor", "new_zeros"}
+_HOLDS |= {"ones_like", "tensor", "zeros_like"}
 
 
 class ContinuedPrints:
@@ -62,13 +65,29 @@ class ContinuedPrints:
             return part.numel() >= _FEWEST and bool(self._torch.equal(part, other[common]))
 
 
-@functools.cache
 def makes_tensors(code: CodeType, line: int) -> bool:
     """Whether a line of the code names a function that makes a tensor from nothing."""
-    here = False
+    return not _MADE_BY.isdisjoint(named_at(code, line))
+
+
+def may_coincide(torch: Any, value: Any, names: Iterable[str]) -> bool:
+    """Whether equal results of code that loads these names may have different inputs: all of their
+    numbers are the same one, as of an accuracy of zero or a mask of valid values, and the code
+    gives no values."""
+    if not isinstance(value, torch.Tensor) or not value.numel() or not _HOLDS.isdisjoint(names):
+        return False
+    with torch.no_grad():
+        flat = value.detach().reshape(-1)
+        return bool((flat == flat[0]).all())
+
+
+@functools.cache
+def named_at(code: CodeType, line: int) -> frozenset[str]:
+    """The names that a line of the code loads."""
+    found, here = set(), False
     for one in dis.get_instructions(code):
         if one.starts_line is not None:
             here = one.starts_line == line
-        if here and one.opname.startswith("LOAD_") and str(one.argval) in _MADE_BY:
-            return True
-    return False
+        if here and one.opname.startswith("LOAD_"):
+            found.add(str(one.argval))
+    return frozenset(found)

@@ -45,6 +45,8 @@ class GradientReader:
         self._pending: dict[int, list[int]] = {}
         self._stepped: dict[int, int] = {}
         self._values: dict[int, Any] = {}
+        self._cleared: list[tuple[Backward, int]] = []  # gradients that no optimizer had used
+        self._never_cleared: set[int] = set()  # their gradients grow with every backward
         self._owned: set[int] = set()
         self._cycles: list[int] = []
         self._optimizer_lines: list[str] = []
@@ -73,11 +75,12 @@ class GradientReader:
             if key not in self._parameters:
                 self._parameters[key] = weakref.ref(parameter)
                 self._values[key] = fingerprint(self._torch, parameter)
+                self._never_cleared.add(key)
             pending = self._pending.setdefault(key, [])
             if _is_clear(self._torch, parameter.grad):
-                for earlier in pending:
-                    self.backwards[earlier].unused.add(key)
+                self._cleared += [(self.backwards[earlier], key) for earlier in pending]
                 pending.clear()
+                self._never_cleared.discard(key)
                 if self._stepped.get(key, 0):
                     self._cycles.append(self._stepped[key])
                 self._stepped[key] = 0
@@ -103,16 +106,22 @@ class GradientReader:
                 self._optimizer_lines = lines
 
     def end(self) -> None:
-        """The last step is over: parameters of no optimizer that nothing else changes."""
+        """The last step is over: parameters of no optimizer that nothing else changes, or whose
+        gradients are never cleared: what follows others' weights uses none."""
         optimizer_class = self._torch.optim.Optimizer
         for one in gc.get_objects():
             if issubclass(type(one), optimizer_class):
                 self._owned |= {id(p) for group in one.param_groups for p in group["params"]}
+        for backward, key in self._cleared:
+            # Without an optimizer, the script may have used it for an update of its own.
+            if key in self._owned:
+                backward.unused.add(key)
         for key, reference in self._parameters.items():
             parameter = reference()
             if key in self._owned or parameter is None or self._values[key] is None:
                 continue
-            if fingerprint(self._torch, parameter) != self._values[key]:
+            is_changed = fingerprint(self._torch, parameter) != self._values[key]
+            if is_changed and key not in self._never_cleared:
                 continue
             for backward in self.backwards:
                 if any(key in found for found in backward.leaves.values()):

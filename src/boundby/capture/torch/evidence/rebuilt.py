@@ -17,7 +17,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from boundby.capture.torch.evidence.bound_lines import BoundLines
-from boundby.capture.torch.evidence.continued import ContinuedPrints, makes_tensors
+from boundby.capture.torch.evidence.continued import (
+    ContinuedPrints,
+    makes_tensors,
+    may_coincide,
+    named_at,
+)
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.modes import outside_modes
@@ -266,6 +271,8 @@ class AssignmentReader:
                 frame.f_code, number
             ):
                 print_ = None
+            if print_ is not None and may_coincide(torch, one, named_at(frame.f_code, number)):
+                print_ = None
             key = self._add(line, name, print_, float(size), one)
             if isinstance(one, torch.Tensor):
                 self._fills.bind(id(frame), key, one)
@@ -280,7 +287,12 @@ class AssignmentReader:
             return
         place = defined, frame.f_code.co_name
         count = self._counts[place]
-        prints = [self._print_of((*place, count, at), one) for at, one in enumerate(parts)]
+        prints = [
+            None
+            if may_coincide(self._torch, one, frame.f_code.co_names)
+            else self._print_of((*place, count, at), one)
+            for at, one in enumerate(parts)
+        ]
         self._counts[place] += 1
         caller = frame.f_back
         called_at = user_line(caller.f_code, caller.f_lineno) if caller is not None else None
