@@ -59,6 +59,12 @@ def test_latency_and_gaps_are_segments() -> None:
     ]
 
 
+def test_a_stream_that_falls_behind_is_the_path_before_it_ends_last() -> None:
+    # The host needs 7 a step and the second stream 7, the first 8.
+    launches = replace(loop([1, 3], [8, 7], streams=[0, 1]), after_ns=3.0 * US)
+    assert path(launches) == [(KERNEL, 0, 8)]
+
+
 @given(data=st.data(), count=st.integers(1, 8))
 def test_the_path_is_as_long_as_the_step(data: st.DataObject, count: int) -> None:
     times = st.lists(st.integers(1, 50).map(float), min_size=count, max_size=count)

@@ -77,7 +77,7 @@ class Results:
 
     def replaced(self, command: str) -> None:
         """The script is about to run another program in its process: boundby ends with it."""
-        _say(f"the script replaces itself by another: if the steps run there, {command}")
+        _print_line(f"the script replaces itself by another: if the steps run there, {command}")
 
     def failed(self, failure: Failure) -> None:
         """boundby failed inside the script, which continues."""
