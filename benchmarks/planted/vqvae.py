@@ -1,5 +1,5 @@
 """A VQ-VAE with an exponential average of its weights."""
-# mistake distances: materialised-distances, unfused-operators, far-from-roof, broadcast-products
+# mistake distances: broadcast-pairs, unfused-operators, far-from-roof
 # mistake ema: looped-parameters, copied-state
 # mistake anomaly: anomaly-detection
 # mistake usage: python-in-step, looped-samples, looped-calls, host-metrics

@@ -26,10 +26,10 @@ def joined(*, count: int = 64, apart: bool = True, made: bool = False) -> StepMo
     scene.on_host(1000, 1500, call=OpCall(name="aten::cat", args=(tuple(rows), 0)))
     taken.append((len(scene.host) - 1, 5000, 256 * count))
     scene.on_host(1500, 1700, call=BIG)
-    row, storage, size = (np.array(column, np.int64) for column in zip(*taken, strict=True))
+    rows_taken, storages, sizes = (np.array(one, np.int64) for one in zip(*taken, strict=True))
     timeline = msgspec.structs.replace(
         scene.timeline(),
-        allocations=Allocations(row=row.astype(np.int32), storage=storage, bytes=size),
+        allocations=Allocations(row=rows_taken.astype(np.int32), storage=storages, bytes=sizes),
     )
     return step_of(timeline, [0] * (len(scene.host) - 2) + [1, 2])
 
