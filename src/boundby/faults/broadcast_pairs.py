@@ -20,8 +20,8 @@ When it does not help
     products loses digits: `torch.cdist(..., compute_mode="donot_use_mm_for_euclid_dist")` does not.
 
 Measured on
-    The distances of a vector-quantised autoencoder to its codebook on two cores of a Xeon: 68% of the
-    step on a quiet machine; 60% predicted on an overloaded one (`docs/figures/planted.md`).
+    The distances of a vector-quantised autoencoder to its codebook on two cores of a Xeon: 68% of
+    the step on a quiet machine; 60% predicted on an overloaded one (`docs/figures/planted.md`).
 """
 
 from __future__ import annotations
