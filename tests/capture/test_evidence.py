@@ -1,14 +1,12 @@
 """Evidence from small loops: what was computed twice, for nothing, or with the same values."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.evidence.padding import lengths_of
@@ -16,29 +14,7 @@ from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import StepEvidence
 from boundby.runtime.step_hooks import active_hooks
-
-
-def evidence_of(step: Callable[[], object], steps: int = 3) -> StepEvidence:
-    """Of so many steps; optimizers tell the collector themselves, as the hooks have them do."""
-    collector = EvidenceCollector(torch)
-    step()
-    collector.begin()
-    handle = register_optimizer_step_pre_hook(
-        lambda optimizer, *_: collector.optimizer_begins(optimizer)
-    )
-    try:
-        for _ in range(steps):
-            step()
-            collector.step()
-    finally:
-        handle.remove()
-    found = collector.evidence()
-    assert not collector.failed
-    return found
-
-
-def network() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+from tests.capture.evidence_steps import evidence_of, network
 
 
 def test_undetached_discriminator_loss_gives_unused_generator_gradients() -> None:
@@ -201,52 +177,6 @@ def test_the_line_that_makes_a_padded_batch_is_named() -> None:
     assert any(line.endswith(f":{first + 1}") for line in found.where[:3])
 
 
-def test_a_table_for_the_length_of_each_batch_is_a_part_of_one_constant() -> None:
-    model, lengths = network(), iter([20, 24, 22, 28, 26, 21])
-
-    def table(length: int) -> torch.Tensor:
-        positions = torch.zeros(length, 8)
-        for at in range(length):
-            positions[at] = float(at)
-        return positions
-
-    def step() -> None:
-        length = next(lengths)
-        noise = torch.randn(length, 8)
-        mask = torch.full((length, 8), -1.0).triu(1)
-        model(noise + table(length) + mask).sum().backward()
-
-    found = {name for one in evidence_of(step).rebuilt for name in one.names}
-    assert found == {"mask", "table(...)"}
-
-
-def test_a_cache_that_grows_is_no_constant_but_its_mask_is() -> None:
-    model, kept = network(), torch.randn(20, 8)
-
-    def step() -> None:
-        nonlocal kept
-        keys = torch.cat([kept, torch.randn(1, 8)])
-        mask = torch.full((len(keys), len(keys)), -1.0).triu(1)
-        kept = keys
-        with torch.no_grad():
-            model(keys + mask[:, :8])
-
-    found = {name for one in evidence_of(step).rebuilt for name in one.names}
-    assert found == {"mask"}
-
-
-def test_constant_tensor_in_a_long_comprehension_is_found() -> None:
-    model = network()
-
-    def step() -> None:
-        size = 40
-        mask = torch.tensor([[float(j > i) for j in range(size)] for i in range(size)])
-        model(torch.randn(4, 8) + mask[:4, :8]).sum().backward()
-
-    found = evidence_of(step).rebuilt
-    assert [one.names for one in found] == [["mask"]]
-
-
 def test_teacher_outside_the_optimizer_and_repeated_forward_are_found() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
@@ -307,119 +237,6 @@ def test_validation_and_loops_over_layers_are_not_repeated_forwards() -> None:
 
     found = evidence_of(step)
     assert found.repeated == [] and found.unused_graphs == [] and found.unused_gradients == []
-
-
-def test_constants_made_in_each_step_are_distinguished_from_changing_values() -> None:
-    model = nn.Linear(8, 8)
-
-    def step() -> None:
-        table = torch.tensor([[float(i * j) for i in range(8)] for j in range(4)])
-        out = torch.zeros(4)
-        out[0] = torch.rand(())
-        noise = torch.randn(4, 8)
-        model(noise * table)
-
-    found = evidence_of(step)
-    assert [one.names for one in found.rebuilt] == [["table"]]
-
-
-def test_a_table_that_a_loop_fills_in_place_is_rebuilt_with_the_lines_of_its_loop() -> None:
-    model = nn.Linear(8, 8)
-
-    def encoded(x: torch.Tensor) -> torch.Tensor:
-        table = torch.zeros(4, 8)
-        for i in range(4):
-            angle = i / 10.0
-            table[i, 0] = angle
-        counts = torch.zeros(4)
-        for i in range(4):
-            counts[i] = x[i].sum()
-        return x + table
-
-    def step() -> None:
-        model(encoded(torch.randn(4, 8)))
-
-    found = evidence_of(step).rebuilt
-    assert {name for one in found for name in one.names} == {"table"}
-    first = encoded.__code__.co_firstlineno
-    assert {int(one.where.rpartition(":")[2]) - first for one in found} == {1, 2, 3, 4}
-
-
-def test_model_outputs_for_changing_inputs_are_not_constants() -> None:
-    model, prompt = nn.Linear(8, 8), torch.ones(2, 8)
-
-    def step() -> None:
-        with torch.no_grad():
-            predicted = (model(torch.randn(4, 8)) < 1e9).sum(1)
-            encoded = model(prompt)
-        model(torch.randn(4, 8) * predicted.sum() + encoded.sum())
-
-    found = evidence_of(step)
-    assert [one.names for one in found.rebuilt] == [["encoded"]]
-
-
-def test_function_with_equal_results_in_each_step_is_rebuilt() -> None:
-    model = nn.Linear(8, 8)
-
-    def positions(length: int) -> torch.Tensor:
-        table = torch.zeros(length, 8)
-        for i in range(0, 8, 2):
-            table[:, i] = torch.sin(torch.arange(length) / 10 ** (i / 8))
-        return table
-
-    def noisy(length: int) -> torch.Tensor:
-        noise = torch.randn(length)
-        return torch.zeros(length) * noise
-
-    def step() -> None:
-        model(torch.randn(4, 8) + positions(4) + noisy(8))
-
-    found = evidence_of(step).rebuilt
-    assert {name for one in found for name in one.names} == {"positions(...)"}
-    assert len(found) >= 4 and len({one.called_at for one in found}) == 1
-
-
-def test_constants_are_found_after_a_long_loop_and_with_a_fixed_batch_in_training() -> None:
-    model, x = nn.Linear(8, 8), torch.randn(4, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step() -> None:
-        total = 0
-        for number in range(2000):
-            total += number
-        table = torch.ones(4, 8) * 2
-        loss = model(x * table).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    assert [one.names for one in evidence_of(step).rebuilt] == [["table"]]
-
-
-def test_an_accuracy_that_stays_zero_is_no_constant() -> None:
-    model = nn.Linear(8, 8)
-
-    def accuracy(out: torch.Tensor) -> torch.Tensor:
-        return (out > 1e9).float().mean()
-
-    def step() -> None:
-        x = torch.randn(4, 8)
-        finite = torch.isfinite(x)
-        hit = accuracy(model(x * finite).detach())
-        zero = torch.zeros(4)
-        model(x + hit + zero[0])
-
-    assert [one.names for one in evidence_of(step).rebuilt] == [["zero"]]
-
-
-def test_results_of_a_model_on_a_fixed_batch_are_not_rebuilt() -> None:
-    model, x = nn.Linear(8, 8), torch.randn(4, 8)
-
-    def answer() -> torch.Tensor:
-        with torch.no_grad():
-            return model(x)
-
-    assert evidence_of(lambda: answer() + 0).rebuilt == []
 
 
 def test_kept_losses_are_growing_memory() -> None:
