@@ -14,8 +14,9 @@ import pytest
 from boundby import ops as costs
 from boundby.capture.torch.compiled_code import CompiledGraph, kernels_of, lines_of
 from boundby.capture.torch.compiled_rows import compiled_lines, with_compiled_kernels
-from boundby.model import HostKind, OpCall, Tensor
+from boundby.model import HostKind, OpCall, Tensor, store
 from boundby.model.diagnosis import Diagnosis
+from tests.machines import round_machine
 from tests.timelines import Scene
 
 # As Inductor writes it, without the parts that are not read.
@@ -169,9 +170,11 @@ for _ in range(200):
 def test_compiled_cpu_code_has_lines_of_the_model(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "boundby", "run", "--quiet", "--json", "run.json", "train.py"]
-    # What was compiled by an earlier run would know the lines of that one's script.
-    own = os.environ | {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    store.write(round_machine(), tmp_path / "machine.json")
+    options = ["--quiet", "--machine", "machine.json", "--json", "run.json"]
+    command = [sys.executable, "-m", "boundby", "run", *options, "train.py"]
+    # What was compiled by an earlier test would know the lines of that one's script.
+    own = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=own
     )

@@ -57,7 +57,7 @@ def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     options = ["--budget", "40s", "--only", "fused", "--json", "proof.json", "--patch", "fix.patch"]
-    report = prove(tmp_path, *options)
+    report = prove(tmp_path, *options, *known_machine(tmp_path))
     assert script.read_text() == SCRIPT
     proofs = json.loads((tmp_path / "proof.json").read_text())["proofs"]
     (fused,) = [one for one in proofs if one["treatment"] == "fused" and not one["fresh"]]
@@ -89,7 +89,8 @@ def test_interrupts_keep_what_is_known(tmp_path: Path) -> None:
             for _ in range(3):
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.05)
-            assert process.wait(timeout=HANG_S) == 130
+            # The last one may come when Python has ended, and ends the process by itself.
+            assert process.wait(timeout=HANG_S) in (130, -signal.SIGINT)
         finally:
             process.kill()
     found = json.loads((tmp_path / "proof.json").read_text())

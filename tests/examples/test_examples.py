@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+import boundby
+from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.rows import NO_LINE
 from boundby.report.page import diagnosis_page
@@ -76,9 +78,12 @@ WATCHED = [example for example in EXAMPLES if not example.script.startswith("jax
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where roofs are kept: measured for the first example, read again for the others."""
-    return tmp_path_factory.mktemp("cache")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Roofs of this machine, measured once for all examples."""
+    pytest.importorskip("torch")
+    file = tmp_path_factory.mktemp("machine") / "machine.json"
+    store.write(boundby.machine("cpu", quick=True), file)
+    return file
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda example: example.script)
@@ -94,13 +99,13 @@ def watched(request: pytest.FixtureRequest) -> Example:
 
 
 @pytest.fixture(scope="module")
-def diagnosis(watched: Example, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+def diagnosis(
+    watched: Example, machine: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Diagnosis:
     """What `boundby run` says of an example: run once for all the tests that look at it."""
     file = tmp_path_factory.mktemp("diagnosis") / "diagnosis.json"
-    options = ["run", "--quiet", "--json", str(file)]
-    ended = _python(
-        "-m", "boundby", *options, watched.path, *watched.enough_steps.split(), cache=cache
-    )
+    options = ["run", "--quiet", "--machine", str(machine), "--json", str(file)]
+    ended = _python("-m", "boundby", *options, watched.path, *watched.enough_steps.split())
     assert ended.returncode == 0, ended.stderr
     return msgspec.json.decode(file.read_bytes(), type=Diagnosis)
 
@@ -187,9 +192,7 @@ def test_page_of_an_example_loads_without_errors(
     check_dots(page, diagnosis)
 
 
-def _python(*args: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _python(*args: str) -> subprocess.CompletedProcess[str]:
     # On the CPU on every machine: the shapes above are for a small one.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    if cache is not None:
-        environment["XDG_CACHE_HOME"] = str(cache)
     return run_python(list(args), cwd=ROOT, env=environment, timeout_s=900)
