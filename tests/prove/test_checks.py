@@ -56,13 +56,24 @@ def with_batch_norm() -> Any:
     return nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 8))
 
 
+def adversarial_pair() -> tuple[Any, Any]:
+    return plain(), nn.Sequential(nn.Linear(32, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "plain": plain,
     "dropout": with_dropout,
     "batch norm": with_batch_norm,
     "noise": Noisy,
     "experts": Experts,
+    "pair": adversarial_pair,
 }
+
+
+def modules_of(model: str) -> list[Any]:
+    torch.manual_seed(1)
+    made = MODELS[model]()
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 class Rig:
@@ -123,8 +134,7 @@ def hooked(module: Any, make: Callable[[], Any]) -> Callable[[bool], None]:
 @pytest.mark.parametrize("name", ["fused", "autocast", "bf16-products"])
 @pytest.mark.parametrize("model", MODELS)
 def test_correct_changes_are_accepted(model: str, name: str) -> None:
-    torch.manual_seed(1)
-    rig = Rig(MODELS[model]())
+    rig = Rig(*modules_of(model))
     precision = next(one for one in FIXES if one.name == name).precision
     found = rig.verdict(rig.fix(name), precision)
     assert found.ok, found.why
@@ -133,40 +143,55 @@ def test_correct_changes_are_accepted(model: str, name: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_scaled_gradients_are_refused(model: str) -> None:
-    torch.manual_seed(1)
-    module = MODELS[model]()
-    rig = Rig(module)
+    modules = modules_of(model)
+    last = modules[-1]
     plant = hooked(
-        module, lambda: [p.register_hook(lambda grad: grad * 1.1) for p in module.parameters()]
+        last, lambda: [p.register_hook(lambda grad: grad * 1.1) for p in last.parameters()]
     )
-    found = rig.verdict(plant, "bfloat16")
+    found = Rig(*modules).verdict(plant, "bfloat16")
     assert not found.ok and found.verified, found.why
     assert found.tensor is not None and "gradient" in found.tensor
     assert found.error is not None and found.tolerance is not None
     assert found.error > found.tolerance
 
 
-@pytest.mark.parametrize("model", ["plain", "dropout", "batch norm", "noise"])
+@pytest.mark.parametrize("model", MODELS)
 def test_a_dropped_layer_is_refused(model: str) -> None:
-    torch.manual_seed(1)
-    module = MODELS[model]()
-    relu = next(one for one in module.modules() if isinstance(one, (nn.ReLU, nn.GELU)))
-    found = Rig(module).verdict(
-        hooked(relu, lambda: relu.register_forward_hook(lambda m, args, out: args[0])), "bfloat16"
+    modules = modules_of(model)
+    kinds = (nn.ReLU, nn.GELU, nn.LeakyReLU)
+    inner = [one for module in modules for one in module.modules()]
+    # The last activation, or the last expert.
+    layer = [one for one in inner if isinstance(one, kinds)][-1:] or [modules[0].experts[-1]]
+    plant = hooked(
+        layer[0], lambda: layer[0].register_forward_hook(lambda module, args, out: args[0])
     )
+    found = Rig(*modules).verdict(plant, "bfloat16")
     assert not found.ok and found.verified, found.why
+
+
+def with_attribute(owner: Any, name: str, value: object) -> Callable[[bool], None]:
+    """A planted change: an attribute with another value while it is on."""
+    before = getattr(owner, name)
+    return lambda changed: setattr(owner, name, value if changed else before)
 
 
 def test_missing_dropout_is_rejected() -> None:
     module = with_dropout()
-    before = module[2].p
-
-    def set_variant(changed: bool) -> None:
-        module[2].p = 0.0 if changed else before
-
-    found = Rig(module).verdict(set_variant)
+    found = Rig(module).verdict(with_attribute(module[2], "p", 0.0))
     assert not found.ok, found.why
     assert found.tensor is not None and "spread" in found.tensor
+
+
+def test_missing_noise_is_rejected() -> None:
+    module = Noisy()
+    found = Rig(module).verdict(with_attribute(module, "forward", module.inner.forward))
+    assert not found.ok and found.verified, found.why
+
+
+def test_running_statistics_that_stay_the_same_are_rejected() -> None:
+    module = with_batch_norm()
+    found = Rig(module).verdict(with_attribute(module[1], "momentum", 0.0))
+    assert not found.ok and found.verified, found.why
 
 
 class Captured:
@@ -217,13 +242,15 @@ def test_calls_as_made_are_not_made_in_another_mode_or_without_dropout() -> None
     assert modes == {(True, True)}
 
 
-def test_a_stale_buffer_is_refused() -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_a_stale_buffer_is_refused(model: str) -> None:
     """As a graph that was captured with other data, and is replayed without copying them in."""
-    module = plain()
-    rig = Rig(module)
-    stale = module(torch.randn(64, 32)).detach()
+    modules = modules_of(model)
+    rig = Rig(*modules)
+    last = modules[-1]
+    stale = last(torch.randn(64, 32)).detach()
     found = rig.verdict(
-        hooked(module, lambda: module.register_forward_hook(lambda m, args, out: out * 0 + stale))
+        hooked(last, lambda: last.register_forward_hook(lambda m, args, out: out * 0 + stale))
     )
     assert not found.ok and found.verified
 
@@ -242,14 +269,16 @@ def test_a_scaled_update_is_refused() -> None:
 
 
 def test_both_halves_of_an_adversarial_pair_are_compared() -> None:
-    torch.manual_seed(1)
-    pair = plain(), nn.Sequential(nn.Linear(32, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
-    rig = Rig(*pair)
-    assert rig.verdict(rig.fix("fused")).ok
-    found = rig.verdict(
-        hooked(pair[1], lambda: pair[1].register_forward_hook(lambda m, args, out: out * 1.01))
-    )
-    assert not found.ok
+    for half in (0, 1):
+        pair = modules_of("pair")
+        module = pair[half]
+        found = Rig(*pair).verdict(
+            hooked(
+                module,
+                lambda module=module: module.register_forward_hook(lambda m, args, out: out * 1.01),
+            )
+        )
+        assert not found.ok
 
 
 def test_check_leaves_the_program_bit_equal() -> None:

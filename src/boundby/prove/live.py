@@ -107,7 +107,7 @@ class LiveEngine(StepHook):
         self._first_uses.call_begins(args, kwargs)
         if self._recorder.is_open:
             self._recorder.call_begins(called, args, kwargs)
-            self._sites.called(called)
+            self._sites.called(called, is_recorded=self._torch.is_grad_enabled())
             self._add_model(called)
         elif self._open is not None and self._open.block.preparing and self._board.on:
             # Not in timed blocks: it would add to the variant's time alone.

@@ -29,6 +29,8 @@ class SiteRecorder:
         self._lines = _Lines()
         self._made: weakref.WeakKeyDictionary[Any, tuple[Site, ...]] = weakref.WeakKeyDictionary()
         self._used: dict[int, dict[Site, None]] = {}
+        self._evaluated: dict[int, dict[Site, None]] = {}
+        self._trained: dict[int, dict[Site, None]] = {}
         self._seen: dict[str, dict[int, Any]] = {"models": {}, "optimizers": {}, "loaders": {}}
         self._calls: dict[Site, None] = {}
         self._backwards: dict[Site, None] = {}
@@ -43,8 +45,14 @@ class SiteRecorder:
         self._lines.close()
         self._swaps.undo()
 
-    def called(self, module: Any) -> None:
+    def called(self, module: Any, *, is_recorded: bool) -> None:
+        """`is_recorded`: by autograd."""
         self._note(self._calls, module, "models")
+        for site in user_frames()[:1]:
+            if getattr(module, "training", True):
+                self._trained.setdefault(id(module), {})[site] = None
+            elif is_recorded:
+                self._evaluated.setdefault(id(module), {})[site] = None
 
     def backward(self) -> None:
         for site in user_frames()[:1]:
@@ -81,6 +89,8 @@ class SiteRecorder:
             module_name=type(one).__module__,
             made=list(self._made.get(one, ())),
             used=list(self._used.get(id(one), ())),
+            recorded_evaluations=list(self._evaluated.get(id(one), ())),
+            trained=list(self._trained.get(id(one), ())),
         )
 
     def _watch_constructors(self, torch: Any) -> None:

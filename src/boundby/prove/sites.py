@@ -30,12 +30,16 @@ class ObjectSite(Record, frozen=True, kw_only=True):
     `from_pretrained`, the line of that call; for a user's own class, the line `Model(...)`, not the
     class's own `__init__`. Empty if it was constructed before boundby could see it. `used` are the
     lines that use it: calls of a model, `step()` of an optimizer, the `for` of a loader.
+    `recorded_evaluations` are the lines that call a model in evaluation mode while autograd
+    records, `trained` those that call it in training mode.
     """
 
     type_name: str  # class name without module
     module_name: str = ""  # `type(object).__module__`
     made: list[Site] = []
     used: list[Site] = []
+    recorded_evaluations: list[Site] = []
+    trained: list[Site] = []
 
 
 class ProgramSites(Record, frozen=True, kw_only=True):

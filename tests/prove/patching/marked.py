@@ -2,7 +2,7 @@
 
 `#@ model Net`, `#@ optimizer AdamW`, `#@ loader`: made at this line; `#@ forward`, `#@ backward`,
 `#@ for-loader`, `#@ returned-to model Net` (the next frame out); `#@ never`: not executed;
-`#@ both`: forward and backward. One line lists the fixes: `#@ fixes fused autocast on cuda`.
+`#@ both`: forward and backward; `#@ evaluation`: forward in evaluation mode. One line lists the fixes: `#@ fixes fused autocast on cuda`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SETTINGS = {
     "sleeping-threads": {"OMP_WAIT_POLICY": "passive"},
     "kept-memory": {"MALLOC_MMAP_MAX_": "0"},
 }
-_BOTH = {"forward": "both", "backward": "both"}
+_ALSO = {"forward": ("both", "evaluation"), "backward": ("both",), "trained": ("forward", "both")}
 _MODULES = {
     "optimizer": "torch.optim",
     "model": "__main__",
@@ -39,7 +39,7 @@ def read_marks(path: Path) -> tuple[ProgramSites, list[ChosenFix]]:
         return [
             Site(file=str(path), line=number)
             for number, (one, *_) in marks
-            if one in (word, _BOTH.get(word))
+            if one == word or one in _ALSO.get(word, ())
         ]
 
     def made(kind: str) -> list[ObjectSite]:
@@ -54,6 +54,8 @@ def read_marks(path: Path) -> tuple[ProgramSites, list[ChosenFix]]:
                 module_name=_MODULES[kind],
                 made=[Site(file=str(path), line=number), *outer],
                 used=at({"model": "forward", "loader": "for-loader"}.get(kind, "-")),
+                recorded_evaluations=at("evaluation") if kind == "model" else [],
+                trained=at("trained") if kind == "model" else [],
             )
             for number, words in marks
             if words[0] == kind

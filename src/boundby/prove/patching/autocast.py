@@ -38,7 +38,7 @@ class _Autocast:
         self._forward = forward
         self._calls_model = Reach(program, forward)
         self._leads_to_backward = Reach(program, program.sites.backward_calls)
-        self._header = f'with torch.autocast("{program.device}", dtype=torch.bfloat16):'
+        self._context = f'torch.autocast("{program.device}", dtype=torch.bfloat16)'
 
     def write(self) -> None:
         if not self._program.sites.backward_calls:
@@ -117,7 +117,7 @@ class _Autocast:
         )
         code = file.code(root)
         require_torch(file)
-        file.insert_above(statement, f"{self._header}\n    {name} = {code}\n")
+        file.insert_above(statement, f"with {self._context}:\n    {name} = {code}\n")
         file.change(root, lambda _: cst.Name(name))
         return True
 
@@ -154,7 +154,7 @@ class _Autocast:
     def _wrap(self, file: SourceFile, run: Sequence[Statement]) -> None:
         if run:
             require_torch(file)
-            file.wrap(run[0], run[-1], self._header)
+            file.wrap(run[0], run[-1], self._context)
 
 
 def _up_to_loss(

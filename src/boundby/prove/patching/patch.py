@@ -23,6 +23,7 @@ from boundby.prove.patching.debug_settings import (
 from boundby.prove.patching.diff import unified_diff
 from boundby.prove.patching.dropout import write_short_masks
 from boundby.prove.patching.frameworks import framework_of, write_argument
+from boundby.prove.patching.gradients import write_no_grad
 from boundby.prove.patching.loaders import write_all_workers, write_pinned, write_workers
 from boundby.prove.patching.models import write_channels_last, write_compiled
 from boundby.prove.patching.optimizers import write_fused, write_set_to_none
@@ -72,6 +73,7 @@ WRITERS: dict[str, Writer] = {
     "pinned": write_pinned,
     "autocast": write_autocast,
     "no-autocast": write_no_autocast,
+    "no-grad": write_no_grad,
 }
 
 

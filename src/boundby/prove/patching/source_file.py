@@ -122,15 +122,21 @@ class SourceFile:
         self._check_in_block(statement)
         self._below.setdefault(statement, []).extend(self.parsed(*lines))
 
-    def wrap(self, first: Statement, last: Statement, header: str) -> None:
-        """Put statements of one block under a `with`."""
+    def wrap(self, first: Statement, last: Statement, context: str) -> None:
+        """Put statements of one block under a `with` of this context manager.
+
+        Those that overlap have to contain one another.
+        """
         block = self._check_in_block(first)
         body = list(block.body)
-        span = (_index(body, first), _index(body, last), header)
+        start, end = _index(body, first), _index(body, last)
         others = self._wraps.setdefault(block, [])
-        if any(span[0] <= end and start <= span[1] for start, end, _ in others):
-            raise CannotWriteError("another fix surrounds the same statements")
-        others.append(span)
+        for other_start, other_end, _ in others:
+            is_apart = end < other_start or other_end < start
+            is_inside = other_start <= start and end <= other_end
+            if not (is_apart or is_inside or (start <= other_start and other_end <= end)):
+                raise CannotWriteError("another fix surrounds some of the same statements")
+        others.append((start, end, context))
 
     def added(self) -> Iterator[Statement]:
         """The statements that are to be inserted."""
@@ -204,21 +210,25 @@ class _Editor(cst.CSTTransformer):
         wraps = self._wraps.get(original, [])
         if not wraps and all(len(part) == 1 for part in parts):
             return updated
-        body: list[Statement] = []
-        place = 0
-        while place < len(parts):
-            wrap = next((candidate for candidate in wraps if candidate[0] == place), None)
-            if wrap is None:
-                body += parts[place]
-                place += 1
-            else:
-                body.append(
-                    _under(
-                        wrap[2], [inner for part in parts[place : wrap[1] + 1] for inner in part]
-                    )
-                )
-                place = wrap[1] + 1
-        return updated.with_changes(body=body)
+        return updated.with_changes(body=_wrapped(parts, wraps, 0, len(parts) - 1))
+
+
+def _wrapped(
+    parts: Sequence[Sequence[Statement]], wraps: Sequence[tuple[int, int, str]], at: int, last: int
+) -> list[Statement]:
+    """The statements from `at` to `last` with these wraps, the widest outermost."""
+    body: list[Statement] = []
+    while at <= last:
+        end = max((end for start, end, _ in wraps if start == at and end <= last), default=None)
+        if end is None:
+            body += parts[at]
+            at += 1
+            continue
+        here = [context for start, stop, context in wraps if (start, stop) == (at, end)]
+        inner = [wrap for wrap in wraps if wrap[:2] != (at, end)]
+        body.append(_under(f"with {', '.join(here)}:", _wrapped(parts, inner, at, end)))
+        at = end + 1
+    return body
 
 
 def _at_top(added: list[Statement], statement: Any, *, is_first: bool) -> list[Any]:
