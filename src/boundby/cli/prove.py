@@ -177,11 +177,10 @@ def command(
         with progress_bar("proving:", shown=not outputs.quiet) as progress:
             result = prove_target(request, progress, progress.print, began=began)
         ignore_interrupts()
-        if patch_file is not None:
+        if patch_file is not None and result.patch is not None:
             _write_patch(result.patch, patch_file)
         if not outputs.quiet:
-            wants_patch = patch_file is not None
-            _report_result(result.diagnosis, patch_requested=wants_patch, patch=result.patch)
+            _report_result(result.diagnosis, patch_file, result.patch)
         outputs.write(result.diagnosis)
     return INTERRUPTED if result.interrupted else 0
 
@@ -210,30 +209,37 @@ def _interrupted_once() -> Iterator[Callable[[], None]]:
 
 
 def _report_result(
-    diagnosis: Diagnosis, *, patch_requested: bool, patch: SourcePatch | None
+    diagnosis: Diagnosis, patch_file: Path | None, patch: SourcePatch | None
 ) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport, wants_time
 
     console = error_console()
     console.print(ProofsReport(diagnosis))
+    for manual in patch.manual if patch is not None else ():
+        console.print(f"not in the patch: {manual}")
+    if patch_file is not None:
+        console.print(_about(patch_file, patch), style="bold")
+    elif patch is not None and patch.diff:
+        console.print("for a diff of the script: --patch FILE", style="dim")
     if wants_time(diagnosis):
         which = "for inconclusive or skipped fixes" if diagnosis.proofs else "to try fixes"
-        words = f"{which}: a larger --budget"
-        console.print(words, style="dim")
-    if patch is not None and patch.diff and not patch_requested:
-        console.print("for a diff of the script: --patch FILE", style="dim")
+        console.print(f"{which}: a larger --budget", style="dim")
 
 
-def _write_patch(patch: SourcePatch | None, path: Path) -> None:
+def _about(path: Path, patch: SourcePatch | None) -> str:
+    if patch is None:
+        return f"no patch: no fix was kept, and {path} was not written"
+    if not patch.diff:
+        return f"{path} contains no change, only what to write by hand"
+    folder = "" if patch.root == Path.cwd().resolve() else f" in {patch.root}"
+    return f"to apply the changes{folder}: git apply {path}"
+
+
+def _write_patch(patch: SourcePatch, path: Path) -> None:
     from boundby.model.errors import BoundbyError
 
-    if patch is None:
-        click.echo("boundby: no fix was kept: there is nothing to patch", err=True)
-        return
     try:
         path.write_bytes(patch.text())
     except OSError as error:
         raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
-    for note in patch.manual:
-        click.echo(f"boundby: {note}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,20 +18,18 @@ from boundby.model import Note
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, OWN_FAILURE, BoundbyError
 from boundby.model.proof import Outcome
-from boundby.prove import files
+from boundby.prove import notes
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (
     candidates_of,
     candidates_without_diagnosis,
     dominant_start_fixes,
-    fixes_for_other_devices,
     is_reserved_for,
 )
 from boundby.prove.core_use import core_use
 from boundby.prove.diagnosing import diagnose_script, first_line, start_s_of, undiagnosed
 from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
-from boundby.prove.launch import COMPILED
 from boundby.prove.live_run import LiveRun
 from boundby.prove.process_time import process_s
 from boundby.prove.proofs import (
@@ -41,7 +40,7 @@ from boundby.prove.proofs import (
     proofs_of,
 )
 from boundby.prove.request import Request, load_plugins, place, script_path, setting
-from boundby.prove.settled import settled_lines, untried_names
+from boundby.prove.settled import settled_lines
 from boundby.prove.sites import ProgramSites
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, float], None]
 
-_CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3
 # The share of the budget reserved for processes after the live one: the final check and fixes that
@@ -369,41 +367,32 @@ class _ProofRun:
             self.diagnosis,
             step=step,
             proofs=proofs,
-            notes=[*self.diagnosis.notes, *self._notes(self.diagnosis, request)],
+            notes=[*self.diagnosis.notes, *self._notes(self.diagnosis)],
         )
+        is_log_named = self._live_notes or any(proof.log for proof in proofs)
+        if request.logs is None and not is_log_named:
+            shutil.rmtree(self._setting.logs, ignore_errors=True)
         return ProofResult(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
 
-    def _was_started(self) -> bool:
-        """Whether there is any result: from a step, a process, or a decision without either."""
-        return bool(self._evidence.steps or self._starts or self._evidence.rulings)
-
-    def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
-        notes = [Note(code="script-ended", text=text) for text in self._live_notes]
-        if not self._is_diagnosed and self._was_started():
+    def _notes(self, diagnosis: Diagnosis) -> list[Note]:
+        request = self._request
+        is_started = bool(self._evidence.steps or self._starts or self._evidence.rulings)
+        late = None
+        if not self._is_diagnosed:
             late = _LATE.format(_MAX_DIAGNOSIS_SHARE * request.budget_s)
-            notes.append(Note(code="not-diagnosed", text=late))
-        if self.interrupted:
-            text = "interrupted: the results until then are shown"
-            notes.append(Note(code="interrupted", text=text))
-        elif self._candidates and not self._was_started():
-            text = (
+        no_time = None
+        if self._candidates and not is_started:
+            no_time = (
                 f"no fix was tried: the diagnosis took {self._diagnosis_s:.0f} of "
                 f"{request.budget_s:.0f} s, and the script reached no step in the rest"
             )
-            notes.append(Note(code="no-fix-tried", text=text))
-        untried = untried_names(self._evidence, self._candidates)
-        if untried and self._evidence.steps:
-            text = f"not tried within the budget, without a finding: {', '.join(untried)}"
-            notes.append(Note(code="fixes-not-tried", text=text))
-        kind = diagnosis.machine.kind
-        notes += [
-            Note(
-                code="fix-not-applicable",
-                text=f"{name} was not tried: it has no effect on a {kind} device",
-            )
-            for name in fixes_for_other_devices(diagnosis, request.choice)
+        return [
+            *notes.of_the_run(
+                self._live_notes,
+                late=late if is_started else None,
+                no_time=no_time,
+                interrupted=self.interrupted,
+            ),
+            *notes.of_fixes(self._evidence, self._candidates, diagnosis, request.choice),
+            *notes.of_files(self._written_files, self._cwd, request.logs),
         ]
-        caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
-        ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
-        written = files.remaining_files(self._written_files, self._cwd, ours)
-        return [*notes, *files.note_of(written)]

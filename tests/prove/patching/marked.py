@@ -2,7 +2,8 @@
 
 `#@ model Net`, `#@ optimizer AdamW`, `#@ loader`: made at this line; `#@ forward`, `#@ backward`,
 `#@ for-loader`, `#@ returned-to model Net` (the next frame out); `#@ never`: not executed;
-`#@ both`: forward and backward; `#@ evaluation`: forward in evaluation mode. One line lists the fixes: `#@ fixes fused autocast on cuda`.
+`#@ both`: forward and backward; `#@ evaluation`: forward in evaluation mode. One line lists the
+fixes: `#@ fixes fused autocast on cuda`.
 """
 
 from __future__ import annotations
