@@ -268,17 +268,13 @@ def test_a_scaled_update_is_refused() -> None:
     assert found.tensor is not None and "optimizer" in found.tensor
 
 
-def test_both_halves_of_an_adversarial_pair_are_compared() -> None:
-    for half in (0, 1):
-        pair = modules_of("pair")
-        module = pair[half]
-        found = Rig(*pair).verdict(
-            hooked(
-                module,
-                lambda module=module: module.register_forward_hook(lambda m, args, out: out * 1.01),
-            )
-        )
-        assert not found.ok
+@pytest.mark.parametrize("half", [0, 1])
+def test_both_halves_of_an_adversarial_pair_are_compared(half: int) -> None:
+    pair = modules_of("pair")
+    plant = hooked(
+        pair[half], lambda: pair[half].register_forward_hook(lambda module, args, out: out * 1.01)
+    )
+    assert not Rig(*pair).verdict(plant).ok
 
 
 def test_check_leaves_the_program_bit_equal() -> None:
