@@ -23,6 +23,7 @@ def candidate(
     slot: str = "",
     without_finding: bool = False,
     predicted: Estimate | None = None,
+    excludes: Sequence[str] = (),
 ) -> Candidate:
     return Candidate(
         key=f"fault-{name}/{name}",
@@ -32,6 +33,7 @@ def candidate(
         slot=slot,
         without_finding=without_finding,
         predicted=predicted,
+        excludes=frozenset(f"fault-{one}" for one in excludes),
     )
 
 

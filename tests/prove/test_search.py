@@ -94,6 +94,18 @@ def test_compile_is_measured_beside_the_chosen_fixes() -> None:
     assert evidence.preparation_s[CASTS.key, COMPILE.key] == pytest.approx(40.0, rel=0.01)
 
 
+def test_compile_replaces_only_the_chosen_fixes_that_exclude_it() -> None:
+    masks, compiled = candidate("masks"), candidate("c", preparation_s=30.0, excludes=["masks"])
+    program = Simulated({"casts": 2.0, "masks": 1.2, "c": 1.5}, block_sd=0.003)
+    every = [CASTS, masks, compiled]
+    evidence = program.search(every)
+    assert evidence.chosen == (CASTS.key, compiled.key)
+    proofs = {proof.treatment: proof for proof in proofs_of(evidence, every)}
+    assert proofs["c"].setting == " beside casts instead of masks"
+    together = proofs["casts + c"].speedup
+    assert together is not None and together.low < 3.0 < together.high
+
+
 def test_compile_longer_than_the_remaining_time_is_skipped() -> None:
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})

@@ -64,14 +64,16 @@ class Proof(Record, frozen=True, kw_only=True):
     it.
 
     `fixes` are those applied together, by name, and `treatment` is their label. `against` is the
-    label of the fixes that were applied on both sides; empty for the unchanged program. `fresh`:
-    alternating processes of the script, instead of blocks of steps in one.
+    label of the fixes that were applied on both sides; empty for the unchanged program. `replaces`
+    is that of the fixes that were applied on the other side alone, because they exclude it.
+    `fresh`: alternating processes of the script, instead of blocks of steps in one.
     """
 
     faults: list[str]
     fixes: list[str] = []
     treatment: str = ""
     against: str = ""
+    replaces: str = ""
     fresh: bool = False
     before_ns: list[float] = []
     after_ns: list[float] = []
@@ -85,6 +87,14 @@ class Proof(Record, frozen=True, kw_only=True):
     change: str = ""
     log: str | None = None
     open: bool = False  # more time may decide it
+
+    @property
+    def setting(self) -> str:
+        """What it was measured with: the words that follow the name of the fix."""
+        if self.fresh:
+            return " in fresh processes"
+        beside = f" beside {self.against}" if self.against else ""
+        return beside + (f" instead of {self.replaces}" if self.replaces else "")
 
     @property
     def combines(self) -> bool:

@@ -134,3 +134,28 @@ def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
         and comparison.variant[-1] == key
         and key not in comparison.against
     ]
+
+
+def chain_of(evidence: Evidence) -> list[Comparison]:
+    """The comparisons that led from the unchanged program to the chosen fixes, the first first."""
+    chain: list[Comparison] = []
+    variant = evidence.chosen
+    while variant and len(chain) <= len(evidence.comparisons):
+        found = next(
+            (
+                comparison
+                for comparison in evidence.comparisons
+                if comparison.variant == variant and comparison.decision == "faster"
+            ),
+            None,
+        )
+        if found is None:
+            break
+        chain.insert(0, found)
+        variant = found.against
+    return chain
+
+
+def adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
+    """The comparison after which a fix was added to the chosen ones."""
+    return next((one for one in chain_of(evidence) if one.variant[-1] == key), None)

@@ -15,6 +15,8 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
+    adding_comparison,
+    chain_of,
     comparisons_of,
 )
 from boundby.prove.fresh import AlternatingRuns
@@ -98,7 +100,7 @@ def step_fix_proof(
     )
     is_chosen = candidate.key in evidence.chosen
     if is_chosen:
-        comparison = _adding_comparison(evidence, candidate.key) or comparison
+        comparison = adding_comparison(evidence, candidate.key) or comparison
     replaced_by = next(
         (
             other.fix
@@ -110,13 +112,15 @@ def step_fix_proof(
     outcome, why, log = _outcome(candidate, comparison, evidence, is_chosen, replaced_by)
     ruled = None if is_chosen else ruling_of(candidate, comparison, evidence)
     variant = comparison.variant if comparison is not None else (candidate.key,)
+    against = comparison.against if comparison is not None else BASELINE
+    beside = [key for key in against if key in variant]
+    replaced = [key for key in against if key not in variant]
     return Proof(
         faults=list(candidate.faults),
         fixes=[candidate.fix],
         treatment=candidate.fix,
-        against=_label(_names((*live_starts, *comparison.against), candidates))
-        if comparison
-        else "",
+        against=_label(_names((*live_starts, *beside), candidates)) if comparison else "",
+        replaces=_label(_names(replaced, candidates)),
         before_ns=list(comparison.before_ns) if comparison is not None else [],
         after_ns=list(comparison.after_ns) if comparison is not None else [],
         speedup=comparison.speedup if comparison is not None else None,
@@ -137,18 +141,6 @@ def step_fix_proof(
 def _was_given_up(comparison: Comparison | None, evidence: Evidence) -> bool:
     """Whether it was given up: the search has ended, and it did not look faster."""
     return comparison is not None and evidence.done and comparison.middle <= 1
-
-
-def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
-    """The comparison after which a fix was added to the chosen ones."""
-    at = evidence.chosen.index(key)
-    variant = evidence.chosen[: at + 1]
-    matching = [
-        comparison
-        for comparison in evidence.comparisons
-        if comparison.variant == variant and comparison.decision == "faster"
-    ]
-    return matching[0] if matching else None
 
 
 def _outcome(
@@ -206,11 +198,7 @@ def _combined_proof(
     evidence: Evidence, candidates: Sequence[Candidate], processes: ProcessResults
 ) -> Proof:
     """The product of the speed-ups with which the chosen fixes were added."""
-    chain = [
-        comparison
-        for key in evidence.chosen
-        if (comparison := _adding_comparison(evidence, key)) is not None
-    ]
+    chain = chain_of(evidence)
     starts = [processes.starts[key] for key in processes.chosen_starts]
     ratios = [*(measured.speedup for measured in chain), *(measured.speedup for measured in starts)]
     speedup = _product([speedup for speedup in ratios if speedup is not None])
@@ -315,10 +303,12 @@ def _not_in_patch(
 
 
 def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -> str:
-    comparison = _adding_comparison(evidence, key) if key in evidence.chosen else None
+    comparison = adding_comparison(evidence, key) if key in evidence.chosen else None
     if comparison is None or comparison.speedup is None:
         return ""
-    beside = _label([known[other].fix for other in comparison.against])
+    beside = _label(
+        [known[other].fix for other in comparison.against if other in comparison.variant]
+    )
     return f", {comparison.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 

@@ -227,12 +227,10 @@ class Search:
         chosen = self.evidence.chosen
         if candidate.key in chosen:
             return
-        combination = tuple(
-            key for key in chosen if not candidate.is_alternative_to(self._candidate_of(key))
-        )
-        if not candidate.is_compatible_with([self._candidate_of(key) for key in combination]):
-            combination = BASELINE
-        variant = (*combination, candidate.key)
+        compatible = [
+            key for key in chosen if candidate.is_compatible_with([self._candidate_of(key)])
+        ]
+        variant = (*compatible, candidate.key)
         if self._skip_if_too_long(candidate, variant, chosen):
             return
         yield from self.rounds.compare([variant], chosen)

@@ -30,9 +30,8 @@ def settled_lines(
         ):
             continue
         ratio = f", {proof.speedup.median:.2f}x" if proof.speedup else ""
-        beside = f" beside {proof.against}" if proof.against else ""
         why = f" ({proof.why})" if not is_kept and proof.why else ""
-        lines[candidate.key] = f"{candidate.fix}{beside}: {proof.outcome}{ratio}{why}"
+        lines[candidate.key] = f"{candidate.fix}{proof.setting}: {proof.outcome}{ratio}{why}"
     return lines
 
 

@@ -151,7 +151,7 @@ def _table(proofs: list[Proof]) -> Table:
     table.add_column("outcome", no_wrap=True)
     for proof in proofs:
         table.add_row(
-            Text.assemble((proof.treatment, "bold"), (_beside(proof), "dim")),
+            Text.assemble((proof.treatment, "bold"), (proof.setting, "dim")),
             _promised(proof.predicted),
             _speedup(proof.speedup) if proof.speedup else "-",
             f"{len(proof.after_ns)}" + " fresh" * proof.fresh,
@@ -159,12 +159,6 @@ def _table(proofs: list[Proof]) -> Table:
             _outcome(proof),
         )
     return table
-
-
-def _beside(proof: Proof) -> str:
-    if proof.fresh:
-        return " in fresh processes"
-    return f" beside {proof.against}" if proof.against else ""
 
 
 def _outcome(proof: Proof) -> Text:
@@ -175,7 +169,7 @@ def _reasons(proofs: list[Proof]) -> list[Text]:
     return [
         Text.assemble(
             (proof.treatment, "bold"),
-            (_beside(proof), "dim"),
+            (proof.setting, "dim"),
             (f" for {', '.join(dict.fromkeys(proof.faults))}: ", "dim"),
             _outcome(proof),
             f", {proof.why}" if proof.why else "",
