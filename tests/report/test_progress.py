@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -26,6 +26,19 @@ def test_no_progress_is_written_without_a_terminal(capfd: pytest.CaptureFixture[
     with progress_bar("measuring") as advance:
         advance("memory", 0.5)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_log_gets_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("boundby.report.progress.time", clock)
+    with progress_bar("measuring") as advance:
+        for now[0] in range(13):
+            advance(f"block {now[0]}", 0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[3] for line in lines] == ["3", "9"]
 
 
 def test_notebook_gets_one_line_at_the_first_progress(

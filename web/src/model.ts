@@ -384,6 +384,7 @@ export interface Proof {
   fixes: string[];
   treatment: string;
   against: string;
+  replaces: string;
   fresh: boolean;
   before_ns: number[];
   after_ns: number[];

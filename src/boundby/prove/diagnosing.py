@@ -64,7 +64,7 @@ def first_line(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: f
     return (
         f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
-        + f"; without a finding: {without_finding}"
+        + f"; then, since they are quick to try: {without_finding}"
         * bool(without_finding)
     )
 

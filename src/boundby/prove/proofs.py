@@ -153,7 +153,8 @@ def _outcome(
     if is_chosen:
         variant = comparison.variant if comparison is not None else (candidate.key,)
         numerics = evidence.checked.get(variant)
-        return Outcome.KEPT, numerics.why if numerics is not None else "", None
+        same = "same results: " if numerics is not None and numerics.ok else ""
+        return Outcome.KEPT, same + (numerics.why if numerics is not None else ""), None
     ruled = ruling_of(candidate, comparison, evidence)
     if ruled is not None:
         return ruled.outcome, ruled.why, ruled.log
@@ -221,7 +222,7 @@ def _combined_proof(
         ),
         numerics=evidence.checked.get(evidence.chosen),
         outcome=Outcome.KEPT,
-        why="the product of the speed-ups with which they were added",
+        why="live: the product of the speed-ups with which they were added",
         change="\n".join(change.change for change in changes),
     )
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from boundby.model.units import printable
 
 _PIPE_WIDTH = 100  # columns if the output is not a terminal
-# Work that takes longer than this reports its stage.
-_PATIENCE_S = 2.0
+# Without a terminal: work that takes longer than this reports its stage, and then this seldom.
+_PATIENCE_S, _BETWEEN_S = 2.0, 5.0
 
 
 class Bar:
@@ -32,18 +32,20 @@ class Bar:
         self._task = progress.add_task(what, total=1.0)
         self._began = time.monotonic()
         self._announced = not shown or not notebook
-        # Without a terminal a bar cannot be drawn: after a while, each stage prints a line.
+        # Without a terminal a bar cannot be drawn: now and then the stage is printed as a line.
         self._plain = shown and not notebook and not progress.console.is_terminal
         self._stage = ""
+        self._next_line = self._began + _PATIENCE_S
 
     def __call__(self, stage: str, part: float) -> None:
         stage = printable(stage)
         if not self._announced:
             self._announced = True
             sys.stderr.write(f"boundby: {self._what} ... this takes some seconds\n")
-        if self._plain and stage != self._stage and time.monotonic() - self._began > _PATIENCE_S:
-            self._stage = stage
-            passed = time.monotonic() - self._began
+        now = time.monotonic()
+        if self._plain and stage != self._stage and now > self._next_line:
+            self._stage, self._next_line = stage, now + _BETWEEN_S
+            passed = now - self._began
             sys.stderr.write(f"boundby: {self._what} {stage} ({part:.0%}, {passed:.0f} s)\n")
         self._progress.update(self._task, description=f"{self._what} {stage}", completed=part)
 
