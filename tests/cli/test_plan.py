@@ -41,6 +41,8 @@ def test_single_operator_is_planned() -> None:
         (("gpt2", "--on", "h100", "--seq", "100000000"), "tokens does not fit"),
         (("llama-3.1-405b", "--on", "v5e", "--chips", "16"), "chips would"),
         (("llama-3.1-8b", "--on", "h100", "--batch", "4M"), "write 4M-tokens"),
+        (("llama-3.1-8b", "--on", "h100", "--batch", "2k"), "write 2k-tokens, or 2048 for seq"),
+        (("llama-3.1-8b", "--on", "v4-32"), "no chip is called v4-32: nearest are TPU v4"),
         (("lama-3.1-8b", "--on", "h100"), "did you mean llama-3.1-8b"),
         (("llama-3.1-8b", "--on", "h100", "--mesh", "tensor=8,tp=2"), "tensor twice"),
         (("llama-3.1-8b", "--on", "h100", "--mesh", "context=16", "--seq", "8"), "context=8, or"),

@@ -19,6 +19,8 @@ from boundby.plan import chips
         ("RTX4090", "RTX 4090"),
         ("RTX3080-10GB", "RTX 3080 10GB"),
         ("trn1", "Trainium1"),
+        ("a100-40", "A100 SXM 40GB"),
+        ("h100-80", "H100 SXM"),
     ],
 )
 def test_chips_are_found_by_common_names(asked: str, found: str) -> None:

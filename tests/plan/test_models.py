@@ -98,6 +98,8 @@ def test_file_that_is_not_a_config_is_a_one_line_error(tmp_path: Path, text: str
 
 def test_an_unknown_name_lists_the_table() -> None:
     with pytest.raises(BoundbyError, match="mixtral"):
+        models.find("no-such-model")
+    with pytest.raises(BoundbyError, match=r"did you mean llama-2-7b\?"):
         models.find("llama-9")
 
 
@@ -268,6 +270,80 @@ def test_no_kind_is_both_checked_and_refused() -> None:
     assert not CHECKED & UNREAD
 
 
+PARAMS_JSON = {
+    "dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256,
+    "multiple_of": 1024, "ffn_dim_multiplier": 1.3,
+}  # fmt: skip
+NANOGPT = {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50257}
+VIT_BASE = {
+    **VISION, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "intermediate_size": 3072, "num_channels": 3,
+}  # fmt: skip
+OPT_125M = {
+    "model_type": "opt", "hidden_size": 768, "ffn_dim": 3072, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "vocab_size": 50272, "activation_function": "relu",
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "billions"),
+    [(PARAMS_JSON, 8.03), (NANOGPT, 0.1244), (VIT_BASE, 0.0858), (OPT_125M, 0.1252)],
+)
+def test_sizes_as_their_authors_write_them(raw: dict[str, object], billions: float) -> None:
+    """Llama's params.json, nanoGPT; positions and patches count where they have weights."""
+    assert from_mapping(raw).params / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_a_model_of_vectors_or_classes_has_no_head() -> None:
+    bert = {"model_type": "bert", **SMALL, "num_hidden_layers": 24}
+    words = from_mapping({**bert, "architectures": ["BertForMaskedLM"]})
+    classes = from_mapping({**bert, "architectures": ["BertForSequenceClassification"]})
+    assert words.params == classes.params
+    assert words.active_params - classes.active_params == 32000 * 1024
+    assert from_mapping({**SMALL, "model_type": "clip_text_model"}).vocab_params == 32000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"block_configs": [{"ffn": {"ffn_mult": 1.3}}]}, "layers of different widths"),
+        ({"attn_type_list": [0, 0, 0, 1]}, "linear attention"),
+        ({"num_hidden_layers": None}, "has no num_hidden_layers: .* would"),
+    ],
+)
+def test_layers_that_differ_are_refused(more: dict[str, object], what: str) -> None:
+    with pytest.raises(BoundbyError, match=what):
+        from_mapping({"model_type": "new", **SMALL, **more})
+
+
+@pytest.mark.parametrize(
+    ("stated", "dtype"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "int4"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"load_in_8bit": True}, "int8"),
+        (None, None),
+    ],
+)
+def test_type_of_published_weights_is_read(stated: object, dtype: str | None) -> None:
+    raw = {"model_type": "llama", **SMALL, "quantization_config": stated}
+    assert from_mapping(raw).stored == dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3.1-8b"),
+        ("google/gemma-3-27b-it", "gemma-3-27b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+    ],
+)
+def test_published_names_are_found(name: str, found: str) -> None:
+    assert models.find(name).name == found
+
+
 def test_heads_that_do_not_divide_the_hidden_size_need_a_width() -> None:
     odd = {"model_type": "llama", **SMALL, "num_attention_heads": 7}
     with pytest.raises(BoundbyError, match="a head_dim would"):
@@ -296,6 +372,23 @@ def test_sequences_are_no_longer_than_the_positions_of_the_model(tmp_path: Path)
 def test_unreadable_config_is_a_one_line_error(raw: dict[str, object]) -> None:
     with pytest.raises(BoundbyError, match="the config of model has"):
         from_mapping(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "sequence", "per_token"),
+    [
+        # 6 x (8.03 - 0.525 of the embedding) billion, and 12 x 32 layers x 4096 x 4096.5 / 2 keys
+        ("llama-3.1-8b", 8192, 6 * 7.505e9 + 12 * 32 * 4096 * 4096.5),
+        # 36.6 billion active; 61 layers, 128 heads of (192 + 128) / 2
+        ("deepseek-v3", 4096, 6 * 36.6e9 + 12 * 61 * 128 * 160 * 2048.5),
+        ("mixtral-8x7b", 4096, 6 * 12.75e9 + 12 * 32 * 4096 * 2048.5),
+        # no triangle: every token sees all 512
+        ("bert-large", 512, 6 * 0.3332e9 + 12 * 24 * 1024 * 512),
+    ],
+)
+def test_operations_of_a_token_by_hand(name: str, sequence: int, per_token: float) -> None:
+    config = models.find(name)
+    assert config.train_flops_per_token(sequence) == pytest.approx(per_token, rel=0.002)
 
 
 def test_an_image_model_is_planned_on_its_own_tokens(tmp_path: Path) -> None:

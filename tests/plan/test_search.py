@@ -1,9 +1,10 @@
 import pytest
 
+import boundby
 from boundby.model.errors import BoundbyError
 from boundby.plan import chips, models
 from boundby.plan.requests import parse_batch, parse_range
-from boundby.plan.search import search, sweep
+from boundby.plan.search import micro_batches, search, sweep
 from boundby.plan.training import Training
 
 JOB = Training(sequence=4096, batch=1024)
@@ -39,10 +40,29 @@ def test_model_too_large_reports_the_chips_needed() -> None:
 def test_batches_and_ranges_are_read() -> None:
     assert parse_batch("4M-tokens", 4096) == 1024
     assert parse_batch("512", 4096) == 512
+    assert parse_batch("1e6-tokens", 4096) == 244
+    assert parse_batch("1e6-tokens", 4096, replicas=16) == 240  # each has as many
+    assert parse_batch("4M-tokens", 4096, replicas=3) == 1024  # as stated
     assert parse_range("chips=8..64") == [8, 16, 32, 64]
     for text in ("many", "8..", ""):
         with pytest.raises(BoundbyError):
             parse_range(text)
+
+
+def test_short_sequences_are_taken_many_at_once() -> None:
+    assert micro_batches(64, 4096) == [1, 2, 4, 8, 16]
+    assert micro_batches(12, 197) == [1, 2, 4]
+    assert micro_batches(512, 197)[-1] == 256
+    assert micro_batches(64, 131072)[-1] == 8
+
+
+def test_a_mesh_is_planned_with_its_fastest_micro_batch() -> None:
+    """ZeRO-3 gathers the weights once for each micro-batch: fewer of them are faster."""
+    plan = boundby.plan("llama-3.1-8b", "h100", "fsdp=64", batch=1024)
+    stated = boundby.plan("llama-3.1-8b", "h100", "fsdp=64", batch=1024, micro_batch=1)
+    assert plan.mesh["micro_batches"] < stated.mesh["micro_batches"] == 16
+    assert plan.step_ns.expected < stated.step_ns.expected
+    assert plan.fits
 
 
 def test_one_replica_may_have_a_pipeline() -> None:

@@ -71,6 +71,25 @@ def test_services_that_make_no_sense_are_one_line(how: dict[str, Any], message: 
         _served("llama-3.1-8b", "h100", **how)
 
 
+def test_cache_and_weights_by_hand() -> None:
+    """Llama 3.1 70B: 2 x 8 heads x 128 x 80 layers x 2 B a token; 70.55 billion weights of 2 B."""
+    plan = _served("llama-3.1-70b", "h100", count=8, batch=64)
+    limits = {one.name: one.value for one in plan.limits}
+    assert limits["keys and values"] == 2 * 8 * 128 * 80 * 2
+    weights, cache = plan.memory
+    assert weights.bytes == pytest.approx(70.55e9 * 2 / 8, rel=0.001)
+    assert cache.bytes == 64 * 640 * limits["keys and values"] / 8
+
+
+def test_published_weights_of_fewer_bits_are_served_as_they_are() -> None:
+    plan = _served("deepseek-v3", "h200", count=8, batch=16)
+    assert plan.fits
+    assert plan.memory[0].bytes == pytest.approx(671e9 / 8, rel=0.01)
+    assert any("weights in fp8" in note for note in plan.notes)
+    with pytest.raises(BoundbyError, match="16 chips"):
+        _served("deepseek-v3", "h200", count=8, batch=16, weights="bf16")
+
+
 def test_an_encoder_generates_no_tokens() -> None:
     with pytest.raises(BoundbyError, match="bert-large generates no tokens"):
         _served("bert-large", "h100")

@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from boundby.model.plan import PlanResult, PlanSearch, PlanTable
 
 
+class _Tokens(click.ParamType[int]):
+    """A number of tokens, as in 4096 or 128k."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).lower()
+        number = text.removesuffix("k")
+        if not number.isdigit() or not int(number):
+            self.fail(f"{value!r} is no number of tokens: write 4096 or 4k", param, ctx)
+        return int(number) * (1024 if text.endswith("k") else 1)
+
+
 @click.command(name="plan")
 @click.argument("model", required=False)
 @click.argument("shape", required=False)
@@ -22,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seq",
     "sequence",
-    type=click.IntRange(min=1),
+    type=_Tokens(),
     help="Sequence length in tokens: 4096, or one image's.",
 )
 @click.option("--micro-batch", type=float, help="Micro-batch: sequences per replica.")
@@ -46,8 +59,17 @@ if TYPE_CHECKING:
 @click.option("--search", is_flag=True, help="Rank the layouts that fit.")
 @click.option("--sweep", metavar="chips=8..4096", help="The best layout for each number of chips.")
 @click.option("--serve", is_flag=True, help="Prefill and decode instead of training.")
-@click.option("--in", "input_tokens", default=1024, show_default=True, help="Prompt tokens.")
-@click.option("--out", "output_tokens", default=256, show_default=True, help="Generated tokens.")
+@click.option(
+    "--in", "input_tokens", type=_Tokens(), default=1024, show_default=True, help="Prompt tokens."
+)
+@click.option(
+    "--out",
+    "output_tokens",
+    type=_Tokens(),
+    default=256,
+    show_default=True,
+    help="Generated tokens.",
+)
 @click.option("--weights", default=None, help="Precision of served weights: fp8, int8, int4.")
 @click.option("--table", metavar="FILE.csv", help="Predict each row of a table of measurements.")
 @click.option("--explain", "term", metavar="TERM", help="The formula of a term; 'all' lists them.")

@@ -160,6 +160,9 @@ def _match(name: str) -> datasheet.Chip:
     sizes = [float(word[:-2]) for word in words if _SIZE.fullmatch(word)]
     words = [word for word in words if not _SIZE.fullmatch(word)]
     found = [chip for chip in datasheet.chips() if _has_all(chip.name, words)]
+    if not found and words and words[-1].isdigit():  # "a100-40"
+        found = [chip for chip in datasheet.chips() if _has_all(chip.name, words[:-1])]
+        found = [chip for chip in found if _is_card(chip) and chip.memory_gb == int(words[-1])]
     if words and found and sizes:
         return min(found, key=lambda chip: abs(chip.memory_gb - sizes[0]))
     if words and found:
@@ -170,6 +173,11 @@ def _match(name: str) -> datasheet.Chip:
     near = difflib.get_close_matches("".join(_words(name)), list(known), n=3, cutoff=0.3)
     meant = ", ".join(known[one] for one in near) or "h100, v5p, b200, mi300x"
     raise BoundbyError(f"no chip is called {name}: nearest are {meant}")
+
+
+def _is_card(chip: datasheet.Chip) -> bool:
+    """Whether it is no part of a torus, whose names end in the chips of a slice."""
+    return chip.fabric is None or chip.fabric.kind != "torus"
 
 
 def _form(chip_name: str) -> list[str]:

@@ -69,6 +69,7 @@ def vision_encoder(raw: Raw, name: str) -> ModelConfig:
         ffn=ffn,
         gated=swiglu or "glu" in activation_of(raw),
         tokens=patches + 1 if patches else None,
+        table_params=(patches + 1 + _pixels(raw)) * hidden if patches else 0,
     )
 
 
@@ -82,6 +83,7 @@ def _encoder(
     ffn: int,
     tokens: int | None,
     gated: bool = False,
+    table_params: int = 0,
     modulation: float = 0.0,
     twin_layers: int = 0,
     notes: tuple[str, ...] = (),
@@ -98,10 +100,16 @@ def _encoder(
         gated=gated,
         causal=False,
         tokens=tokens,
+        table_params=table_params,
         modulation=modulation,
         twin_layers=twin_layers,
         notes=notes,
     )
+
+
+def _pixels(raw: Raw) -> int:
+    """Numbers in one patch, each with a row of the matrix that reads it."""
+    return int(raw.get("num_channels") or 3) * int(raw.get("patch_size") or 0) ** 2
 
 
 def _patches(raw: Raw, key: str) -> int | None:

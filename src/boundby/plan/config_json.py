@@ -21,7 +21,7 @@ from boundby.plan.config_image import (
 )
 from boundby.plan.config_refused import refuse
 from boundby.plan.config_text import language_model
-from boundby.plan.config_values import Raw, kind_of
+from boundby.plan.config_values import Raw, kind_of, stored_dtype
 from boundby.plan.model_config import ModelConfig
 
 
@@ -69,4 +69,4 @@ def _noted(config: ModelConfig, raw: Raw, *notes: str) -> ModelConfig:
             f"model_type {kind or '(none)'} was not compared with a real model: it is read as "
             f"{stack} of {config.layers} layers, so compare its number of parameters",
         )
-    return msgspec.structs.replace(config, notes=notes)
+    return msgspec.structs.replace(config, notes=notes, stored=stored_dtype(raw))

@@ -14,6 +14,7 @@ _LAYERS = {
     "convolutions or stages of different widths": (
         *("block_out_channels", "depths", "hidden_sizes", "block_types", "conv_dim"),
     ),
+    "layers of different widths": ("block_configs",),
     "layers that share their weights": ("num_hidden_groups",),
 }
 _KINDS = {
@@ -44,6 +45,10 @@ def refuse(raw: Raw, name: str) -> None:
     for what, keys in _LAYERS.items():
         if any(raw.get(key) is not None for key in keys) or kind.startswith(_KINDS.get(what, ())):
             raise BoundbyError(f"{name} has {what}, which plan has no costs for: {_WHAT_WOULD}")
+    if len(set(raw.get("attn_type_list") or ())) > 1:
+        raise BoundbyError(
+            f"{name} has linear attention, which plan has no costs for: {_WHAT_WOULD}"
+        )
     mixed = {str(one) for one in raw.get("layer_types") or ()}
     if other := [one for one in sorted(mixed) if "attention" not in one or "linear" in one]:
         raise BoundbyError(

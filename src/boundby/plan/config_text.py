@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from boundby.model.errors import BoundbyError
 from boundby.plan.config_values import KEYS, Raw, Sizes, activation_of, kind_of
 from boundby.plan.model_config import Latent, ModelConfig
 
 # Defaults of a kind for what a config does not state. No gate without an activation:
 _PLAIN = ("gpt", "openai", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
-_GATED = ("gemma", "vaultgemma", "modernbert", "chatglm", "glm", "bitnet", "gte")
+_GATED = ("gemma", "vaultgemma", "modernbert", "chatglm", "glm", "bitnet", "gte", "grok")
 # Encoders, whose tokens see all others; and decoders with such a name.
 _ENCODERS = (
     *("bert", "electra", "mpnet", "esm", "ernie", "nomic", "splinter", "tapas", "dpr", "bros"),
@@ -21,6 +23,11 @@ _TIED = (
     *("cohere", "granite", "smollm", "xglm", "minicpm"),
 )
 _UNTIED = ("gpt_neox",)
+# A learned vector for each position.
+_LEARNED_POSITIONS = (
+    *("gpt2", "openai_gpt", "gpt_bigcode", "gpt_neo", "opt", "biogpt", "clip_text_model"),
+    *("bert", "roberta", "xlm_roberta", "camembert", "distilbert", "electra", "megatron_bert"),
+)
 # Sizes that published configs omit, with the defaults of Transformers' classes.
 _DEFAULTS: dict[str, Raw] = {
     "llama": {
@@ -45,7 +52,7 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
     sizes = Sizes(raw, name)
     layers, hidden, heads = sizes.stack()
     experts = sizes.number("experts")
-    ffn = sizes.number("ffn") or round(float(raw.get("expansion_ratio") or 4) * hidden)
+    ffn = sizes.number("ffn") or _derived_ffn(raw, hidden)
     if kind == "qwen":  # states the widths of the gate and of the other half together
         ffn //= 2
     active = sizes.number("active_experts")
@@ -62,6 +69,7 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         ffn, shared = int(dense), 1
     latent = _latent(raw, name)
     windowed = _windowed(raw, kind) if sizes.number("window") else 0.0
+    causal, positions = _is_causal(raw, kind), sizes.number("positions")
     return ModelConfig(
         name=name,
         layers=layers,
@@ -73,7 +81,9 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         vocab=sizes.number("vocab"),
         gated=_is_gated(raw, kind),
         tied=bool(raw.get("tie_word_embeddings", _is_tied(kind))),
-        causal=_is_causal(raw, kind),
+        causal=causal,
+        head=_has_head(raw, kind, causal=causal),
+        table_params=positions * hidden if kind in _LEARNED_POSITIONS else 0,
         experts=experts,
         active_experts=active if experts else 0,
         moe_ffn=moe_ffn if experts else 0,
@@ -83,8 +93,16 @@ def language_model(raw: Raw, name: str) -> ModelConfig:
         window=sizes.number("window") if windowed else None,
         windowed=windowed,
         latent=latent,
-        positions=sizes.number("positions") or None,
+        positions=positions or None,
     )
+
+
+def _derived_ffn(raw: Raw, hidden: int) -> int:
+    """The width that follows from the hidden size; Llama's params.json rounds two thirds of it."""
+    if multiple := int(raw.get("multiple_of") or 0):
+        width = int(8 * hidden / 3) * float(raw.get("ffn_dim_multiplier") or 1)
+        return multiple * math.ceil(int(width) / multiple)
+    return round(float(raw.get("expansion_ratio") or 4) * hidden)
 
 
 def _flat(raw: Raw) -> Raw:
@@ -124,6 +142,14 @@ def _is_causal(raw: Raw, kind: str) -> bool:
     if "CausalLM" in made_for or "MaskedLM" in made_for:
         return "CausalLM" in made_for
     return any(raw.get(one) for one in KEYS["vocab"]) and not _is_encoder(kind)
+
+
+def _has_head(raw: Raw, kind: str, *, causal: bool) -> bool:
+    """Whether it predicts words: encoders that are made for vectors or classes do not."""
+    made_for = " ".join(str(one) for one in raw.get("architectures") or ())
+    if kind.startswith("clip_text"):
+        return False
+    return causal or not made_for or any(one in made_for for one in ("LM", "PreTraining"))
 
 
 def _is_tied(kind: str) -> bool:

@@ -328,7 +328,7 @@ def layer(target: Target, config: ModelConfig, part: Slice, *, moe: bool) -> Pas
 @functools.lru_cache(maxsize=4096)
 def head(target: Target, config: ModelConfig, part: Slice) -> Passes:
     """The output head and the loss over the vocabulary, split over the tensor axis."""
-    if not config.vocab:
+    if not config.vocab or not config.head:
         return Passes(Work(), Work(), Work())
     vocab = config.vocab
     if part.tensor > 1 or part.pads:  # shards are equal and aligned

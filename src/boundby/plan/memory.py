@@ -107,7 +107,7 @@ def parts(
     activations = (one * dense_layers + one_moe * config.moe_layers) * per_stage * in_flight
     if recompute == "full":  # one layer is complete while it is recomputed
         activations += activation_bytes(config, part, "none", moe=bool(config.moe_layers))
-    logits = part.tokens * config.vocab / part.tensor * assumptions.LOGIT_BYTES
+    logits = part.tokens * config.vocab / part.tensor * assumptions.LOGIT_BYTES * config.head
     gathered = 0.0
     if replicas > 1 and mesh.zero == 3:
         gathered = 2 * 2 * mine.total / max(1.0, config.layers / mesh.pipeline)

@@ -20,9 +20,11 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
     `window` tokens are seen by the `windowed` share of the layers. Layers from `dense_layers` on
     have experts, every `moe_every`-th of them; `shared_experts` see every token. `positions` are
-    the tokens of the longest sequence it was made for, `tokens` those of one image. A condition
+    the tokens of the longest sequence it was made for, `tokens` those of one image. Without a
+    `head` no words are predicted; `table_params` are those of positions and patches. A condition
     scales and shifts layers by `modulation` hidden x hidden weights each, which meet one row an
-    image; `twin_layers` have weights of their own for the tokens of a text. `notes` say how the
+    image; `twin_layers` have weights of their own for the tokens of a text. `stored`
+    is the type of published weights that are quantized. `notes` say how the
     config was read where a reader of the plan has to know.
     """
 
@@ -37,6 +39,8 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     gated: bool = True
     tied: bool = False
     causal: bool = True
+    head: bool = True
+    table_params: int = 0
     experts: int = 0
     active_experts: int = 0
     moe_ffn: int = 0
@@ -50,6 +54,7 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     tokens: int | None = None
     modulation: float = 0.0
     twin_layers: int = 0
+    stored: str | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,7 +97,7 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
     @property
     def vocab_params(self) -> int:
-        return self.vocab * self.hidden * (1 if self.tied else 2)
+        return self.vocab * self.hidden * (1 if self.tied or not self.head else 2)
 
     @property
     def params(self) -> float:
@@ -100,13 +105,13 @@ class ModelConfig(Record, frozen=True, kw_only=True):
         layers = self.layers * self.attention_params + self._ffn_params(self.experts)
         layers += self.twin_layers * (self.attention_params + self.dense_ffn_params)
         modulation = self.modulation * (self.layers + self.twin_layers) * self.hidden**2
-        return layers + modulation + self.vocab_params
+        return layers + modulation + self.vocab_params + self.table_params
 
     @property
     def active_params(self) -> float:
         """Weights that multiply one token: active experts, and the output head once."""
         used = self.layers * self.attention_params + self._ffn_params(self.active_experts)
-        return used + self.vocab * self.hidden
+        return used + (self.vocab * self.hidden if self.head else 0)
 
     @property
     def kv_elements_per_token(self) -> int:

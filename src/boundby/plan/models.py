@@ -12,7 +12,10 @@ from boundby.plan.config_json import from_config
 from boundby.plan.model_config import Latent, ModelConfig
 
 
-def _dense(name: str, sizes: tuple[int, ...], **more: Any) -> ModelConfig:
+def _dense(
+    name: str, sizes: tuple[int, ...], *, learned: int | None = None, **more: Any
+) -> ModelConfig:
+    """A model of these sizes, with so many learned positions."""
     layers, hidden, heads, kv_heads, head_dim, ffn, vocab = sizes
     return ModelConfig(
         name=name,
@@ -23,35 +26,50 @@ def _dense(name: str, sizes: tuple[int, ...], **more: Any) -> ModelConfig:
         head_dim=head_dim,
         ffn=ffn,
         vocab=vocab,
+        positions=learned,
+        table_params=(learned or 0) * hidden,
         **more,
     )
 
 
+_PLAIN: dict[str, Any] = {"gated": False, "tied": True}
+_BERT: dict[str, Any] = {**_PLAIN, "causal": False, "learned": 512}
+_GEMMA_3: dict[str, Any] = {"tied": True, "windowed": 5 / 6}
+_GPT_OSS: dict[str, Any] = {
+    "active_experts": 4, "moe_ffn": 2880, "window": 128, "windowed": 0.5, "stored": "int4",
+}  # fmt: skip
 _DEEPSEEK_LATENT = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 # The models' published config.json files.
 MODELS = {
     model.name: model
     for model in (
-        _dense("gpt2", (12, 768, 12, 12, 64, 3072, 50257), gated=False, tied=True),
-        _dense("gpt2-xl", (48, 1600, 25, 25, 64, 6400, 50257), gated=False, tied=True),
-        _dense("gpt3-175b", (96, 12288, 96, 96, 128, 49152, 51200), gated=False, tied=True),
-        _dense(
-            "bert-large", (24, 1024, 16, 16, 64, 4096, 30522), gated=False, tied=True, causal=False
-        ),
+        _dense("gpt2", (12, 768, 12, 12, 64, 3072, 50257), **_PLAIN, learned=1024),
+        _dense("gpt2-xl", (48, 1600, 25, 25, 64, 6400, 50257), **_PLAIN, learned=1024),
+        _dense("gpt3-175b", (96, 12288, 96, 96, 128, 49152, 51200), **_PLAIN, learned=2048),
+        _dense("bert-base", (12, 768, 12, 12, 64, 3072, 30522), **_BERT),
+        _dense("bert-large", (24, 1024, 16, 16, 64, 4096, 30522), **_BERT),
         _dense("llama-2-7b", (32, 4096, 32, 32, 128, 11008, 32000)),
         _dense("llama-2-13b", (40, 5120, 40, 40, 128, 13824, 32000)),
         _dense("llama-2-70b", (80, 8192, 64, 8, 128, 28672, 32000)),
+        _dense("llama-3.2-1b", (16, 2048, 32, 8, 64, 8192, 128256), tied=True),
+        _dense("llama-3.2-3b", (28, 3072, 24, 8, 128, 8192, 128256), tied=True),
         _dense("llama-3.1-8b", (32, 4096, 32, 8, 128, 14336, 128256)),
         _dense("llama-3.1-70b", (80, 8192, 64, 8, 128, 28672, 128256)),
         _dense("llama-3.1-405b", (126, 16384, 128, 8, 128, 53248, 128256)),
+        _dense("mistral-7b", (32, 4096, 32, 8, 128, 14336, 32768)),
+        _dense("phi-4", (40, 5120, 40, 10, 128, 17920, 100352)),
+        _dense("qwen2.5-7b", (28, 3584, 28, 4, 128, 18944, 152064)),
+        _dense("qwen2.5-72b", (80, 8192, 64, 8, 128, 29568, 152064)),
+        _dense("qwen3-0.6b", (28, 1024, 16, 8, 128, 3072, 151936), tied=True),
+        _dense("qwen3-1.7b", (28, 2048, 16, 8, 128, 6144, 151936), tied=True),
+        _dense("qwen3-4b", (36, 2560, 32, 8, 128, 9728, 151936), tied=True),
         _dense("qwen3-8b", (36, 4096, 32, 8, 128, 12288, 151936)),
-        _dense(
-            "gemma-3-12b",
-            (48, 3840, 16, 8, 256, 15360, 262208),
-            tied=True,
-            window=1024,
-            windowed=5 / 6,
-        ),
+        _dense("qwen3-14b", (40, 5120, 40, 8, 128, 17408, 151936)),
+        _dense("qwen3-32b", (64, 5120, 64, 8, 128, 25600, 151936)),
+        _dense("gemma-3-1b", (26, 1152, 4, 1, 256, 6912, 262144), **_GEMMA_3, window=512),
+        _dense("gemma-3-4b", (34, 2560, 8, 4, 256, 10240, 262208), **_GEMMA_3, window=1024),
+        _dense("gemma-3-12b", (48, 3840, 16, 8, 256, 15360, 262208), **_GEMMA_3, window=1024),
+        _dense("gemma-3-27b", (62, 5376, 32, 16, 128, 21504, 262208), **_GEMMA_3, window=1024),
         _dense(
             "mixtral-8x7b",
             (32, 4096, 32, 8, 128, 14336, 32000),
@@ -101,15 +119,8 @@ MODELS = {
             active_experts=8,
             moe_ffn=1536,
         ),
-        _dense(
-            "gpt-oss-120b",
-            (36, 2880, 64, 8, 64, 2880, 201088),
-            experts=128,
-            active_experts=4,
-            moe_ffn=2880,
-            window=128,
-            windowed=0.5,
-        ),
+        _dense("gpt-oss-20b", (24, 2880, 64, 8, 64, 2880, 201088), experts=32, **_GPT_OSS),
+        _dense("gpt-oss-120b", (36, 2880, 64, 8, 64, 2880, 201088), experts=128, **_GPT_OSS),
         _dense(
             "deepseek-v3",
             (61, 7168, 128, 128, 128, 18432, 129280),
@@ -119,16 +130,32 @@ MODELS = {
             shared_experts=1,
             dense_layers=3,
             latent=_DEEPSEEK_LATENT,
+            stored="fp8",
         ),
     )
 }
 
 
+# Other models of the same sizes.
+_SAME = {
+    "llama-3-8b": "llama-3.1-8b",
+    "llama-3-70b": "llama-3.1-70b",
+    "llama-3.3-70b": "llama-3.1-70b",
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-v3.1": "deepseek-v3",
+}
+
+
 def known(name: str) -> ModelConfig | None:
     """The model of the table with this name, regardless of capitals and hyphens."""
-    squeezed = {re.sub(r"[^a-z0-9]", "", key): key for key in MODELS}
-    wanted = re.sub(r"[^a-z0-9]", "", name.lower())
-    return MODELS[squeezed[wanted]] if wanted in squeezed else None
+    names = {**{key: key for key in MODELS}, **_SAME}
+    squeezed = {_squeezed(key): found for key, found in names.items()}
+    found = squeezed.get(_squeezed(name).removeprefix("meta"))
+    return MODELS[found] if found else None
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 # Parts of names besides the model: how it was tuned or stored.
@@ -151,7 +178,8 @@ def find(name: str) -> ModelConfig:
     if found := known(name) or known(_bare(name)):
         return found
     near = difflib.get_close_matches(_bare(name).lower(), MODELS, n=3, cutoff=0.7)
-    meant = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
-    raise BoundbyError(
-        f"no model is called {name}: {meant}give its config.json, or one of {', '.join(MODELS)}"
-    )
+    if near:
+        meant = f"did you mean {' or '.join(near)}? Otherwise its config.json would do"
+    else:
+        meant = f"give its config.json, or one of {', '.join(MODELS)}"
+    raise BoundbyError(f"no model is called {name}: {meant}")

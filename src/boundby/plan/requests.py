@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult, PlanSearch
-from boundby.plan import assumptions, chips, models, operator, scaled, served, serving
+from boundby.plan import assumptions, chips, models, operator, scaled, served, serving, training
 from boundby.plan import mesh as meshes
 from boundby.plan import search as searches
 from boundby.plan.chips import Target
@@ -26,14 +26,24 @@ _DEFAULT_SEQUENCE = 4096  # tokens
 _SUFFIXES = {"k": 1024, "m": 1024**2, "": 1}
 
 
-def parse_batch(text: str, sequence: int) -> float:
-    """Sequences from "512", or from tokens as in "4M-tokens"."""
+def parse_batch(text: str, sequence: int, replicas: int = 1) -> float:
+    """Sequences from "512", or from tokens as in "4M-tokens".
+
+    Tokens that are no whole number of sequences are rounded, to a multiple of the replicas where
+    each has one at least.
+    """
     found = re.fullmatch(r"(\d+\.?\d*(?:e\d{1,2})?)([kKmM]?)([- ]?tokens?)?", text.strip())
+    amount = float(found[1]) * _SUFFIXES[found[2].lower()] if found else 0.0
     if not found or (found[2] and not found[3]):
-        meant = f"{text.strip()}-tokens" if found else "512 (sequences) or 4M-tokens"
+        meant = "512 (sequences) or 4M-tokens"
+        if found:
+            meant = f"{text.strip()}-tokens, or {amount:.0f} for sequences"
         raise BoundbyError(f"cannot read a batch of {text!r}: write {meant}")
-    amount = float(found[1]) * _SUFFIXES[found[2].lower()]
-    return max(1.0, round(amount / sequence)) if found[3] else amount
+    if not found[3]:
+        return amount
+    rows = amount / sequence
+    step = replicas if rows != int(rows) and rows >= replicas else 1
+    return max(1.0, step * round(rows / step))
 
 
 def parse_range(text: str) -> list[int]:
@@ -69,7 +79,7 @@ def _job(
     **program: Any,
 ) -> Training:
     """The job; without a batch, of one sequence for each replica."""
-    whole = parse_batch(str(batch), sequence) if batch is not None else float(replicas)
+    whole = parse_batch(str(batch), sequence, replicas) if batch is not None else float(replicas)
     if whole <= 0 or (micro_batch is not None and not 0 < micro_batch < math.inf):
         raise BoundbyError("a batch and a micro-batch are more than 0 sequences")
     return Training(sequence=sequence, batch=whole, micro_batch=micro_batch or 1.0, **program)
@@ -131,6 +141,11 @@ def plan(
         if chips_count and chips_count != layout.chips:
             raise BoundbyError(f"the mesh has {layout.chips} chips, not {chips_count}")
         job = _job(sequence, batch, layout.replicas, **program)
+        if micro_batch is None:
+            training.check(config, layout, job, target)
+            stated: Any = None if recompute == "auto" else recompute
+            micro = searches.best_micro_batch(config, layout, job, target, stated)
+            job = msgspec.structs.replace(job, micro_batch=micro)
     if recompute == "auto":
         job = least_recompute(config, layout, job, target)
     else:
@@ -198,7 +213,7 @@ def plan_serving(
     served.check(config, layout)
     if count and count != layout.chips:
         raise BoundbyError(f"the mesh has {layout.chips} chips, not {count}")
-    stored, group = _stored(weights or precision)
+    stored, group = _stored(weights or config.stored or precision)
     service = serving.Service(
         batch=int(sequences),
         input_tokens=input_tokens,
@@ -210,6 +225,9 @@ def plan_serving(
         group=group,
         compute=operator.dtype_of(precision),
     )
+    if config.stored and not weights:
+        note = f"weights in {config.stored}, as they are published; --weights bf16 would change it"
+        config = msgspec.structs.replace(config, notes=(*config.notes, note))
     found = served.plan_service(config, service, target, usd_per_hour=usd_per_hour)
     return with_formulas(found)
 

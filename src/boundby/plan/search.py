@@ -3,6 +3,7 @@ sweeps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -11,6 +12,7 @@ from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanChoice, PlanSearch
 from boundby.plan import memory, training
 from boundby.plan.chips import Target
+from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
@@ -18,7 +20,8 @@ from boundby.plan.result import least_recompute, memory_bytes, step_range, terms
 from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Training
 
-_MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)  # tried
+_MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)  # tried, and larger ones of short sequences
+_LARGEST_MICRO_BATCH = 65_536  # tokens
 _INTERLEAVES = (1, 2, 4)  # tried
 _DOUBLINGS = 12  # of the number of chips, tried if the model does not fit
 
@@ -61,6 +64,31 @@ def _experts(config: ModelConfig, chips: int) -> list[int]:
     return [one for one in divisors(config.experts, chips) if chips % one == 0]
 
 
+def micro_batches(rows: float, sequence: int) -> list[float]:
+    """Sizes to try for so many sequences of a replica, which they divide."""
+    sizes = [*_MICRO_BATCHES]
+    while 2 * sizes[-1] * sequence <= _LARGEST_MICRO_BATCH:
+        sizes.append(2 * sizes[-1])
+    return [one for one in sizes if one <= rows and rows % one == 0]
+
+
+def best_micro_batch(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target, recompute: Recompute | None
+) -> float:
+    """The micro-batch with which this layout is fastest, of those that fit; with the least
+    recomputation unless that is stated."""
+    found = [(math.inf, 1.0)]
+    for micro in micro_batches(job.batch / mesh.replicas, job.sequence):
+        tried = msgspec.structs.replace(job, micro_batch=micro)
+        if recompute:
+            tried = msgspec.structs.replace(tried, recompute=recompute)
+        else:
+            tried = least_recompute(config, mesh, tried, target)
+        if memory_bytes(config, mesh, tried) <= target.memory_bytes:
+            found.append((training.plan_step(config, mesh, tried, target).expected_ns, micro))
+    return min(found)[1]
+
+
 def search(
     config: ModelConfig, job: Training, target: Target, chips: int, *, shown: int = 10
 ) -> PlanSearch:
@@ -76,9 +104,7 @@ def search(
         per_replica = job.batch / mesh.replicas
         if per_replica < 1 or (mesh.zero == 3 and mesh.pipeline > 1):
             continue
-        for micro in _MICRO_BATCHES:
-            if micro > per_replica or per_replica % micro:
-                continue
+        for micro in micro_batches(per_replica, job.sequence):
             considered += 1
             tried = least_recompute(
                 config, mesh, msgspec.structs.replace(job, micro_batch=micro), target

@@ -24,7 +24,7 @@ _TOGETHER = "the time to first token is that of all prompts of the batch togethe
 
 def check(config: ModelConfig, mesh: Mesh) -> None:
     """Raise for a model that generates no text, or a mesh that cannot serve it."""
-    if not config.causal or not config.vocab:
+    if not config.causal or not config.vocab or not config.head:
         raise BoundbyError(f"{config.name} generates no tokens: a decoder of text would")
     if mesh.replicas * mesh.context > 1:
         raise BoundbyError(
