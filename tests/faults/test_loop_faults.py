@@ -57,6 +57,31 @@ def test_loop_of_one_call_is_distinguished_from_layers() -> None:
     assert finding(rounds(4, optimizer=False), "looped-calls") is None
 
 
+@pytest.mark.parametrize("of_one_input", [True, False])
+def test_branches_that_read_one_input_are_a_loop_and_layers_are_not(of_one_input: bool) -> None:
+    """Sixteen heads, each of two operators."""
+    scene = Scene(end=1600)
+    lines = []
+    for at in range(16):
+        scene.on_host(at * 100, at * 100 + 100, HostKind.PYTHON, f"nn.Module: Head_{at}")
+        read = 99 if of_one_input else 98 + 2 * at
+        for more, storage in enumerate((read, 99 + 2 * at)):
+            start = at * 100 + more * 50
+            args = (Tensor(shape=(32, 32), dtype="float32", storage=storage), tensor(32, 32))
+            scene.on_host(start, start + 50, call=OpCall(name="aten::mm", args=args))
+        lines += [1, 1, 1]
+    timeline = scene.timeline()
+    operators = np.flatnonzero(timeline.host.kind == HostKind.OP).astype(np.int32)
+    allocations = Allocations(
+        row=operators,
+        storage=np.arange(99, 131, dtype=np.int64),
+        bytes=np.full(32, 4096, np.int64),
+    )
+    step = step_of(msgspec.structs.replace(timeline, allocations=allocations), lines)
+    found = finding(step, "looped-calls")
+    assert (found is not None) == of_one_input
+
+
 def test_time_loop_over_two_modules_is_a_loop() -> None:
     scene = Scene(end=2000)
     scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): forward")

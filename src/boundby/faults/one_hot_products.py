@@ -1,8 +1,8 @@
 """A product with one-hot rows is used where a lookup would do.
 
 What it looks for
-    Lines that make one-hot rows with `F.one_hot` or by scattering ones, and products or sums at
-    the same line or of the same memory that read them.
+    Operators that make one-hot rows, with `F.one_hot`, as rows of `torch.eye`, by scattering ones
+    into zeros or by comparing with `torch.arange`, and products or sums that read them.
 
 Why it costs time
     The rows are made of zeros that are written, converted, and multiplied. A lookup reads one row
@@ -21,43 +21,73 @@ Measured on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.program_savings import LOOKUP_LEFT
-from boundby.step.dataflow import Flow
+from boundby.ops.traffic import argument
+from boundby.step.dataflow import OUTSIDE, Flow
 from boundby.step.model import Edit, StepView
+from boundby.step.nesting import Mask
 
 _ONE_HOT = "aten::one_hot"
+_TAKES_ROWS = ("index", "index_select", "embedding")
+_ZEROS = ("aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::zero_")
 _PRODUCTS = ("mm", "addmm", "bmm", "linear", "mul", "matmul", "dot", "mv", "sum")
 _HANDS_ON = ("copy_", "to", "_to_copy", "clone", "contiguous", "add", "neg", "sub")
 
 
 def detect(step: StepView) -> Detection | None:
-    host, names = step.timeline.host, step.timeline.names
-    makes = [at for at, name in enumerate(names) if name == _ONE_HOT]
-    if not makes:
-        return None
-    inside = step.within(_ONE_HOT)
-    made = [i for i, op in enumerate(step.op_records) if op.row >= 0 and inside[op.row]]
     flow = step.flow
+    made = list(dict.fromkeys(_making(step, flow))) if flow is not None else []
     if not made or flow is None:
         return None
     following = _readers(step, flow, made)
     products = [i for i in following if _is_product(step, i)]
     if not products:
         return None
-    # The backward of operators that read the rows: a table's gradient by a product with them.
-    sequences = {int(host.sequence[step.op_records[i].row]) for i in (*made, *following)}
     gone = list(dict.fromkeys([*made, *following]))
     where = step.lines(step.op_records[i] for i in (*made, *following))
-    lookups = LOOKUP_LEFT.value if sequences else 0.0
     return Detection(
         low=Edit.set_time({i: step.op_records[i].ns * LOOKUP_LEFT.high for i in gone}),
-        expected=Edit.set_time({i: step.op_records[i].ns * lookups for i in gone}),
+        expected=Edit.set_time({i: step.op_records[i].ns * LOOKUP_LEFT.value for i in gone}),
         high=Edit.remove(gone),
         where=where,
         change="x = F.embedding(index, weight.t())  # or F.cross_entropy(logits, index)",
         assumes="every row has exactly one 1",
     )
+
+
+def _making(step: StepView, flow: Flow) -> Iterator[int]:
+    """The operations that make one-hot rows."""
+    one_hot, identity = step.within(_ONE_HOT), step.within("aten::eye")
+    numbers, zeros = step.within("aten::arange"), step.within(*_ZEROS)
+    for index, record in enumerate(step.op_records):
+        call, given = step.call(record), flow.given[index]
+        if record.row >= 0 and one_hot[record.row]:
+            yield index
+        if call is None or len(given) < 2 or len(call.tensors) < 2:
+            continue
+        name, (first, second) = record.name.rpartition("::")[2], call.tensors[:2]
+        if name in _TAKES_ROWS and (made := _made_by(step, flow, given[0], identity)) is not None:
+            yield from (made, index)
+        elif name in ("scatter", "scatter_") and argument(call, 3) == 1:
+            # One index in each row: several are the edges of a graph.
+            made = _made_by(step, flow, given[0], zeros)
+            dim = argument(call, 1)
+            if made is not None and isinstance(dim, int) and second.shape[dim:][:1] == (1,):
+                yield from (made, index)
+        elif name == "eq" and 1 in (first.shape[-1:] + second.shape[-1:]):
+            found = (_made_by(step, flow, value, numbers) for value in given[:2])
+            made = next((one for one in found if one is not None), None)
+            if made is not None:
+                yield from (made, index)
+
+
+def _made_by(step: StepView, flow: Flow, value: int | None, rows: Mask) -> int | None:
+    """What made a value, if that is one of these rows."""
+    maker = flow.values[value].maker if value is not None else OUTSIDE
+    return maker if maker != OUTSIDE and rows[step.op_records[maker].row] else None
 
 
 def _readers(step: StepView, flow: Flow, made: list[int]) -> list[int]:

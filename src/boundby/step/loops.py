@@ -18,7 +18,14 @@ from boundby.step.frames import reads_of_values
 from boundby.step.host_intervals import called_from
 from boundby.step.loop import Loop
 from boundby.step.model import StepView
-from boundby.step.recurrences import called_operators, chained_calls, forward_row, without_cells
+from boundby.step.nesting import nearest
+from boundby.step.recurrences import (
+    called_operators,
+    chained_calls,
+    forward_row,
+    is_chain,
+    without_cells,
+)
 from boundby.step.rows import of_the_script, python_ns, user_frames
 
 # Fewer iterations are reported only on request, and never fewer than the second number.
@@ -231,16 +238,45 @@ def _python(step: StepView, records: Iterable[int]) -> float:
 
 def _layered(step: StepView, frames: Ints) -> set[int]:
     """Lines that call another module each time: consecutive layers. A time loop over a few modules
-    calls each of them many times within one call of the function around it."""
+    calls each of them many times within one call of the function around it; heads or branches in a
+    list need no result of one another."""
     host, names = step.timeline.host, step.timeline.names
     called = called_from(host)
     modules: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
-    is_module = np.array([name.startswith("nn.Module: ") for name in names] or [False])
-    for row in np.flatnonzero((host.kind == HostKind.PYTHON) & is_module[host.name]):
+    named = np.array([name.startswith("nn.Module: ") for name in names] or [False])
+    is_module = (host.kind == HostKind.PYTHON) & named[host.name]
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(is_module):
         if called[row] >= 0:
             modules[int(called[row])][int(host.name[row]), int(frames[row])] += 1
+            rows[int(called[row])].append(int(row))
     return {
         source
         for source, calls in modules.items()
         if len({module for module, _ in calls}) >= 2 and max(calls.values()) <= 2
+        if not _are_branches(step, rows[source])
     }
+
+
+def _are_branches(step: StepView, modules: list[int]) -> bool:
+    """Whether most of many modules need no result of another one of them."""
+    host = step.timeline.host
+    around = _around(step, modules)
+    outermost = [row for row in modules if host.parent[row] < 0 or around[host.parent[row]] < 0]
+    if len(outermost) < _FEWEST or step.flow is None:
+        return False
+    around = _around(step, outermost)
+    # The last operator of a layer needs the layer before, whatever its first ones do.
+    last = {
+        int(around[record.row]): index
+        for index, record in enumerate(step.op_records)
+        if record.row >= 0 and record.phase != Phase.BACKWARD and around[record.row] >= 0
+    }
+    return len(last) >= _FEWEST and not is_chain(step, tuple(last.values()))
+
+
+def _around(step: StepView, rows: list[int]) -> Ints:
+    """For each row the innermost of some rows that it is in; -1 for none."""
+    wanted = np.zeros(len(step.timeline.host), np.bool_)
+    wanted[rows] = True
+    return nearest(step.timeline.host.parent, wanted)
