@@ -97,6 +97,14 @@ def test_batch_rows_passed_one_by_one_are_found() -> None:
     found = evidence_of(one_row).single_samples
     assert found is not None and found.samples == 12
 
+    def pictures() -> None:
+        with torch.no_grad():
+            [model(torch.randn(8)[None] + one) for one in listed]
+
+    listed = [torch.randn(8) for _ in range(6)]
+    found = evidence_of(pictures).single_samples
+    assert found is not None and found.samples == 6
+
     def one_sparse_row() -> None:
         with torch.no_grad():
             Sparse()(torch.ones(1, 8).to_sparse())

@@ -3,7 +3,9 @@
 What it looks for
     Lines of the script that run many times within one call of their function, each time calling
     the same operators, or the same module: a loop over time steps, graphs, views, classes or rows,
-    also where a function is called in each round, and where the rounds' tensors differ in size.
+    also where a function is called in each round, and where the rounds' tensors differ in size;
+    or that call many modules of a list, such as attention heads, of which none needs another's
+    result.
     Operators that need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time
@@ -12,7 +14,8 @@ Why it costs time
 What to change
     Apply the operators to all iterations at once, along one more dimension. A cell in a loop over
     time is `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the
-    whole sequence. Graphs of a batch become one graph with blocks on the diagonal.
+    whole sequence. Heads of attention are parts of one projection: `q(x).unflatten(-1, (heads,
+    -1))`. Graphs of a batch become one graph with blocks on the diagonal.
 
 When it does not help
     When each iteration needs the result of the one before and there is no operator for the whole

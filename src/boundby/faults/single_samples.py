@@ -2,7 +2,8 @@
 
 What it looks for
     Without a backward, calls of a model whose only input is one row of a larger tensor, each call
-    another row of the same tensor: the batch exists, and is taken apart.
+    another row of the same tensor; and calls with one row in a comprehension or a loop over a list,
+    of which no round needs the result of another: the batch exists, and is taken apart.
 
 Why it costs time
     Host time and the traffic of the weights are paid for every sample instead of once for all.
@@ -41,7 +42,7 @@ def detect(step: StepModel) -> Detection | None:
         where=found.where,
         change=f"model(batch)  # all {found.samples} samples in one call",
         assumes="the activations of all of them fit into memory",
-        evidence=f"each call gets one of {found.samples} rows of the same tensor",
+        evidence=f"each call gets one of {found.samples} samples",
     )
 
 

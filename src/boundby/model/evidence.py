@@ -50,7 +50,8 @@ class RepeatedCall(Record, frozen=True, kw_only=True):
 
 
 class SingleSamples(Record, frozen=True, kw_only=True):
-    """A model that is called on one row of a tensor after the other; `samples`: how many it has."""
+    """A model that is called on one row of a tensor, or one item of a list, after the other;
+    `samples`: how many it has."""
 
     where: list[str]
     samples: int

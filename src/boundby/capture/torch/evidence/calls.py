@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from boundby.capture.torch.evidence.item_loops import items_around
 from boundby.capture.torch.evidence.places import user_line, user_lines
 from boundby.capture.torch.evidence.unread_results import is_unread
 from boundby.capture.torch.evidence.values import fingerprint, tensors_in
@@ -22,6 +23,7 @@ from boundby.model.evidence import (
 )
 
 _MOST_CALLS = 20_000  # memory limit
+_FEWEST_ITEMS = 4  # shorter lists are not reported
 _FEWEST_GROWING = 2  # calls that extend the input of the one before
 
 
@@ -41,6 +43,7 @@ class Call:
     result: tuple[Any, ...] | None = None
     row: _Row | None = None  # of a larger tensor, if that is its only input
     rows: int = 0  # of the first input
+    items: int = 0  # how many the loop around the call has, if it handles one at a time
     grows: bool = False  # the last call's input is the beginning of this one's
     buffers: int = 0  # their versions before the call
     unread: bool = False
@@ -99,6 +102,8 @@ class CallReader:
         if parent is None and None not in prints and tensors:
             opened.row = _row_of(tensors)
             opened.rows = int(tensors[0].shape[0]) if tensors[0].dim() else 0
+            if opened.rows == 1:
+                opened.items = items_around(_caller(sys._getframe(2)))
             opened.grows = self._extends(id(module), tensors[0])
             self._inputs[id(module)] = prints[0]
             opened.unread = is_unread(_caller(sys._getframe(2))) and not _keeps_results(module)
@@ -157,13 +162,16 @@ class CallReader:
 
     def single_samples(self) -> SingleSamples | None:
         """The model of which at least half of the calls follow a call on another row of the same
-        tensor."""
+        tensor, or handle one item of a list."""
         for calls in self._outermost().values():
             pairs = [(one.row, other.row) for one, other in pairwise(calls)]
             follow = sum(a is not None and b is not None and _is_beside(a, b) for a, b in pairs)
             row = calls[-1].row
             if row is not None and follow and 2 * follow >= len(pairs):
                 return SingleSamples(where=calls[-1].call.where, samples=row.rows)
+            listed = [one.items for one in calls if one.items >= _FEWEST_ITEMS]
+            if 2 * len(listed) >= len(calls) and len(calls) > 1:
+                return SingleSamples(where=calls[-1].call.where, samples=listed[-1])
         return None
 
     def growing_input(self) -> GrowingInput | None:
