@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from boundby.fixes import FIXES  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
 from boundby.model.proof import Numerics  # noqa: E402
-from boundby.prove.call_recorder import RecordedCall  # noqa: E402
+from boundby.prove.call_recorder import CallRecorder, RecordedCall  # noqa: E402
 from boundby.prove.checks import Checks  # noqa: E402
 
 
@@ -95,7 +95,7 @@ class Rig:
         self, set_variant: Callable[[bool], None], precision: str | None = None, **options: Any
     ) -> Numerics:
         calls = [
-            RecordedCall(module=one, args=(self.x,), kwargs={}, training=True, with_gradients=True)
+            RecordedCall(module=one, args=(self.x,), kwargs={}, training=True, is_recorded=True)
             for one in self.models
         ]
         checks = Checks(torch, calls, self.optimizers, [])
@@ -277,6 +277,32 @@ def test_both_halves_of_an_adversarial_pair_are_compared(half: int) -> None:
     assert not Rig(*pair).verdict(plant).ok
 
 
+@pytest.mark.parametrize("is_trained_through", [True, False])
+def test_gradients_are_compared_only_where_the_script_computes_them(
+    is_trained_through: bool,
+) -> None:
+    module = modules_of("plain")[0]
+    rig = Rig(module)
+    recorder = CallRecorder(torch)
+    module.eval()
+    recorder.call_begins(module, (rig.x,), {})
+    result = module(rig.x)
+    recorder.call_ends(module, result)
+    if is_trained_through:
+        result.sum().backward()
+    found = Checks(torch, list(recorder.calls.values()), [], []).verdict(rig.fix("no-grad"), None)
+    assert found.verified
+    assert found.ok != is_trained_through
+
+
+def test_an_evaluation_does_not_replace_a_call_in_training() -> None:
+    module = modules_of("plain")[0]
+    recorder = CallRecorder(torch)
+    for training in (True, False):
+        recorder.call_begins(module.train(training), (torch.ones(2, 32),), {})
+    assert [call.training for call in recorder.calls.values()] == [True]
+
+
 def test_check_leaves_the_program_bit_equal() -> None:
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.Dropout(0.2))
@@ -338,7 +364,7 @@ def test_results_that_cannot_be_compared_are_named_and_unverified() -> None:
     module = Oddities()
     calls = [
         RecordedCall(module=module, args=(torch.ones(2),), kwargs={}, training=True,
-                     with_gradients=True)
+                     is_recorded=True)
     ]  # fmt: skip
     checks = Checks(torch, calls, [], [])
     found = checks.verdict(lambda changed: None, None)

@@ -8,7 +8,7 @@ from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
 from boundby.prove.proofs import INTERRUPTED, ProcessResults, proofs_of
 from boundby.prove.settled import untried_names
-from tests.prove.simulated import Simulated, candidate
+from tests.prove.simulated import FINE, Simulated, candidate
 
 FUSED, CASTS, COMPILE = candidate("fused"), candidate("casts"), candidate("c", preparation_s=30.0)
 
@@ -318,6 +318,17 @@ def test_a_compile_that_was_not_tried_for_lack_of_time_is_reported() -> None:
     evidence = program.search([FUSED, compiled], budget_s=25.0)
     skipped = proofs_of(evidence, [FUSED, compiled])[-1]
     assert (skipped.treatment, skipped.outcome, skipped.open) == ("c", Outcome.SKIPPED, True)
+
+
+def test_a_fix_that_was_not_measured_beside_the_kept_ones_is_undecided() -> None:
+    faster = [0.2, 0.2, 0.2]
+    evidence = Evidence(chosen=(CASTS.key,), checked={(FUSED.key,): FINE, (CASTS.key,): FINE})
+    for one in (FUSED, CASTS):
+        evidence.comparison_of((one.key,), ()).log_ratios.extend(faster)
+    assert outcomes(evidence, FUSED)["fused"] is Outcome.INCONCLUSIVE
+    beside = evidence.comparison_of((CASTS.key, FUSED.key), (CASTS.key,))
+    beside.log_ratios.extend([0.0, 0.0, 0.0])
+    assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN
 
 
 def test_a_fix_that_another_replaces_names_it() -> None:

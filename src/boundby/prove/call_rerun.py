@@ -62,7 +62,7 @@ class CallRerun:
             if seed is not None:
                 torch.manual_seed(seed)
             before = _states(torch)
-            with torch.set_grad_enabled(call.with_gradients):
+            with torch.set_grad_enabled(call.is_recorded):
                 notify_hooks("call_begins", module, (module, *args), kwargs)
                 with call.autocast(torch):
                     result = module(*args, **kwargs)

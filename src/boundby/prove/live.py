@@ -113,6 +113,10 @@ class LiveEngine(StepHook):
             # Not in timed blocks: it would add to the variant's time alone.
             self._restore_random = random_state(self._torch)
 
+    def call_ends(self, called: Any, result: Any) -> None:
+        if not self._is_over:
+            self._recorder.call_ends(called, result)
+
     def _add_model(self, called: Any) -> None:
         if not isinstance(called, self._torch.nn.Module):
             return

@@ -28,6 +28,7 @@ _UNCHECKED = (
 )
 INTERRUPTED = "interrupted before it was tried"
 _MORE_TIME = "a larger budget may decide"
+_NOT_TOGETHER = "beside the fixes that were kept it is not decided; a larger budget may decide"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +165,12 @@ def _outcome(
     if comparison.decision == "faster" and comparison.variant not in evidence.checked:
         return Outcome.INCONCLUSIVE, _UNCHECKED, None
     if comparison.decision == "faster":
-        why = "faster alone, but not together with the fixes already kept"
         if replaced_by is not None:
             why = f"faster, but {replaced_by} is even faster, and only one of them can be applied"
-        return Outcome.NO_GAIN, why, None
+            return Outcome.NO_GAIN, why, None
+        if _is_decided_together(candidate.key, evidence):
+            return Outcome.NO_GAIN, "faster alone, but not beside the fixes that were kept", None
+        return Outcome.INCONCLUSIVE, f"faster alone; {_NOT_TOGETHER}", None
     if comparison.decision == "no gain":
         slower = comparison.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
@@ -178,6 +181,12 @@ def _outcome(
     is_over = _was_given_up(comparison, evidence)
     more = "not faster on average, and not measured further" if is_over else _MORE_TIME
     return Outcome.INCONCLUSIVE, f"{_interval(speedup)} includes no effect; {more}", None
+
+
+def _is_decided_together(key: str, evidence: Evidence) -> bool:
+    """Whether the fix was measured beside others that were kept, and gained nothing there."""
+    beside = [one for one in comparisons_of(evidence, key) if one.against]
+    return any(one.decision == "no gain" or evidence.done for one in beside)
 
 
 def ruling_of(
@@ -279,7 +288,7 @@ def _final_proof(
         outcome=outcome,
         why=why,
         change="\n".join(change.change for change in applied_changes),
-        log=final.log,
+        log=final.log if speedup is None else None,
     )
 
 

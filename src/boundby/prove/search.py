@@ -37,8 +37,8 @@ _FIRST_ROUNDS = 5
 _SCREENING_STEPS, _SCREENING_SHARE = 25, 0.5
 # The share of time for fixes without a finding, before fixes that compile.
 _WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
-# A fix may gain in combination what it did not gain alone, unless it was slower than this.
-_HARMLESS, _PREDICTED_GAIN = 0.97, 1.02
+# A fix without a gain alone is tried in a combination whose step it would shorten by this share.
+_WORTHWHILE_SHARE = 0.02
 # On a busy machine, compiling took up to this many times what was expected.
 _UNKNOWN_FACTOR = 2.0
 
@@ -101,7 +101,7 @@ class Search:
         self._uses_reserve = False
         yield from self._compare_without_finding(without_finding[len(early) :])
         if gained or len(early) < len(without_finding):
-            yield from self._extend_combination(singles, in_combination=True)
+            yield from self._extend_combination(singles)
         yield from self._decide_open()
         self.evidence.out_of_time = self.rounds.is_out_of_time()
         self.evidence.done = not self.evidence.out_of_time
@@ -199,9 +199,7 @@ class Search:
             )
             evidence.chosen = (best.key,)
 
-    def _extend_combination(
-        self, pool: Sequence[Candidate], *, in_combination: bool = False
-    ) -> Steps:
+    def _extend_combination(self, pool: Sequence[Candidate]) -> Steps:
         """Add fixes to the chosen ones while one of them helps, the best first."""
         while not self.rounds.is_out_of_time():
             chosen = self.evidence.chosen
@@ -210,7 +208,7 @@ class Search:
             variants = [
                 (*chosen, candidate.key)
                 for candidate in pool
-                if self._may_be_added(candidate, chosen, in_combination=in_combination)
+                if self._may_be_added(candidate, chosen)
             ]
             variants = [variant for variant in variants if variant not in self.evidence.rulings]
             if not variants:
@@ -266,7 +264,7 @@ class Search:
         )
         return True
 
-    def _may_be_added(self, candidate: Candidate, chosen: Variant, *, in_combination: bool) -> bool:
+    def _may_be_added(self, candidate: Candidate, chosen: Variant) -> bool:
         if candidate.key in chosen or not candidate.is_compatible_with(
             [self._candidate_of(key) for key in chosen]
         ):
@@ -284,12 +282,7 @@ class Search:
             return True
         # A small part of the slow program may be a worthwhile part of the faster one.
         chosen_ns = self.rounds.step_ns.get(chosen)
-        if chosen_ns is not None and comparison.saved_ns > (_PREDICTED_GAIN - 1) * chosen_ns:
-            return True
-        is_predicted = (
-            candidate.predicted is not None and candidate.predicted.expected > _PREDICTED_GAIN
-        )
-        return in_combination and is_predicted and comparison.middle > _HARMLESS
+        return chosen_ns is not None and comparison.saved_ns > _WORTHWHILE_SHARE * chosen_ns
 
     @property
     def deadline(self) -> float:
