@@ -54,8 +54,8 @@ _MAX_DIAGNOSIS_SHARE = 1 / 3
 # need a new process.
 _MAX_RESERVED_SHARE = 0.35
 _FINAL_PROCESSES = 2
-# To end the last process, write the patch and report.
-_FINISHING_S, _FINISHING_SHARE = 4.0, 0.04
+# To end the last process and report.
+_FINISHING_S, _FINISHING_SHARE = 2.5, 0.025
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
 _USUAL_START_S = 5.0
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from boundby.prove.patching.patch import SourcePatch, write_patch
+from boundby.faults import FAULTS
+from boundby.prove.patching.patch import WRITERS, SourcePatch, write_patch
 from tests.prove.patching.marked import read_marks
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -99,3 +100,9 @@ def test_manual_steps_use_the_terms_of_the_framework(tmp_path: Path) -> None:
     (step,) = patch.manual
     assert step.change == "--bf16, or TrainingArguments(bf16=True)"
     assert patch.text().startswith(b"# autocast, by hand: --bf16")
+
+
+def test_every_fix_that_can_be_found_is_written_or_known_as_a_manual_step() -> None:
+    found = {fix.name for fault in FAULTS for fix in fault.fixes}
+    by_hand = {"cuda-graphs", "checkpoints", *(name for name in found if name.startswith("jax-"))}
+    assert found == {*WRITERS, *by_hand}
