@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch")
@@ -12,6 +13,7 @@ from torch import nn  # noqa: E402
 from boundby.fixes import FIXES  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
 from boundby.model.proof import Numerics  # noqa: E402
+from boundby.prove import numerics  # noqa: E402
 from boundby.prove.call_recorder import CallRecorder, RecordedCall  # noqa: E402
 from boundby.prove.checks import Checks  # noqa: E402
 
@@ -56,6 +58,13 @@ def with_batch_norm() -> Any:
     return nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 8))
 
 
+def with_both() -> Any:
+    """The running statistics do not depend on the dropout behind them."""
+    return nn.Sequential(
+        nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 8)
+    )
+
+
 def adversarial_pair() -> tuple[Any, Any]:
     return plain(), nn.Sequential(nn.Linear(32, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
 
@@ -64,6 +73,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "plain": plain,
     "dropout": with_dropout,
     "batch norm": with_batch_norm,
+    "batch norm and dropout": with_both,
     "noise": Noisy,
     "experts": Experts,
     "pair": adversarial_pair,
@@ -192,6 +202,14 @@ def test_running_statistics_that_stay_the_same_are_rejected() -> None:
     module = with_batch_norm()
     found = Rig(module).verdict(with_attribute(module[1], "momentum", 0.0))
     assert not found.ok and found.verified, found.why
+
+
+def test_what_no_random_number_changes_has_no_spread() -> None:
+    """The mean of six equal numbers may differ from them by its rounding."""
+    draws = [{"buffer": np.array([0.1, 0.7])}] * 6
+    assert np.mean([0.1] * 6) != 0.1
+    compared = list(numerics.compare_draws(draws, draws, " of Net"))
+    assert [one.what for one in compared] == ["mean of buffer of Net over random seeds"]
 
 
 class Captured:

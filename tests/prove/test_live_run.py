@@ -151,6 +151,29 @@ def test_script_failure_is_not_blamed_on_a_fix(
     assert next(left, None) is None
 
 
+@pytest.mark.parametrize("rounds", [0, 4])
+def test_a_fix_that_was_measured_before_is_not_skipped_for_its_next_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    evidence = Evidence(running=("a/x",), preparing=True)
+    evidence.comparison_of(("a/x",), ()).log_ratios.extend([0.1] * rounds)
+    late = ProcessResult(
+        problem=None, late=True, log=tmp_path / "live.log", result=None, written_files=[]
+    )
+    monkeypatch.setattr(live_run, "launch", lambda *_, **__: late)
+    run = LiveRun(
+        setting=Setting(
+            target=Target(name="train.py", args=[], is_module=False), folder=tmp_path, logs=tmp_path
+        ),
+        candidates=[],
+        evidence=evidence,
+        deadline=time.monotonic() + 600,
+        place=lambda: tmp_path,
+    )
+    run.run()
+    assert bool(run.evidence.rulings) == (rounds == 0)
+
+
 def test_ended_script_reports_why_it_is_not_restarted(tmp_path: Path) -> None:
     why = "the script ended after 60 steps"
     run = LiveRun(

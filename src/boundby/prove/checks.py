@@ -114,7 +114,7 @@ class Checks:
                 and all(comparison.ok for comparison in compared)
                 and self._has_dropout(run, set_variant)
             ):
-                compared += self._compare_draws(run, set_variant)
+                compared += self._compare_draws(run, set_variant, words)
         return compared
 
     def _compare_exactly(
@@ -167,14 +167,14 @@ class Checks:
         if are_equal:
             return comparisons
         # Their gradients were not compared one by one either.
-        return self._compare_draws(run, set_variant, gradients=True)
+        return self._compare_draws(run, set_variant, mode, gradients=True)
 
     def _has_dropout(self, run: CallRerun, set_variant: SetVariant) -> bool:
         set_variant(False)
         return run.sampled(gradients=False)[1]
 
     def _compare_draws(
-        self, run: CallRerun, set_variant: SetVariant, *, gradients: bool = False
+        self, run: CallRerun, set_variant: SetVariant, mode: str, *, gradients: bool = False
     ) -> list[QuantityComparison]:
         base: list[Sampled] = []
         fixed: list[Sampled] = []
@@ -186,6 +186,7 @@ class Checks:
         comparisons = numerics.compare_draws(
             [run_values.outputs for run_values in base],
             [run_values.outputs for run_values in fixed],
+            mode,
         )
         scale = numerics.compare_drawn_gradients(
             [run_values.gradients for run_values in base],

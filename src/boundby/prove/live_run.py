@@ -107,7 +107,11 @@ class LiveRun:
     def _settle_unfinished(self, launched: ProcessResult) -> None:
         """Record a variant that was still being prepared when the time was over."""
         running = self.evidence.running
-        if launched.late and self.evidence.preparing and running:
+        is_measured = any(
+            comparison.variant == running and comparison.log_ratios
+            for comparison in self.evidence.comparisons
+        )
+        if launched.late and self.evidence.preparing and running and not is_measured:
             why = "its first use did not end in the time that was left"
             self.evidence.rulings.setdefault(
                 running,

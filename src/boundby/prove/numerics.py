@@ -129,25 +129,29 @@ def compare_updates(
     )
 
 
-def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[QuantityComparison]:
+def compare_draws(
+    base: Sequence[Values], fixed: Sequence[Values], mode: str = ""
+) -> Iterator[QuantityComparison]:
     """Compare random draws under several seeds: they must still exist, with the same mean."""
     for name in base[0]:
         was = [values[name] for values in base]
         now = [values.get(name, np.empty(0)) for values in fixed]
         if any(len(draw) != len(was[0]) for draw in now):
-            yield QuantityComparison(what=f"shape of {name}", error=math.inf, allowed=0.0)
+            yield QuantityComparison(what=f"shape of {name}{mode}", error=math.inf, allowed=0.0)
             continue
         spread, spread_now = _spread(was), _spread(now)
-        if spread > 0:
+        # What does not depend on the draws differs by rounding at most.
+        is_drawn = spread > UNITS["float32"]
+        if is_drawn:
             lost = max(0.0, 1 - spread_now / spread)
-            what = f"spread of {name} over random seeds"
+            what = f"spread of {name}{mode} over random seeds"
             yield QuantityComparison(what=what, error=lost, allowed=1 - _MIN_SPREAD)
         by_chance = spread / math.sqrt(len(was))
         yield QuantityComparison(
-            what=f"mean of {name} over random seeds",
+            what=f"mean of {name}{mode} over random seeds",
             error=distance(np.mean(was, axis=0), np.mean(now, axis=0)),
             allowed=_BY_CHANCE * by_chance + UNITS["bfloat16"],
-            by_chance=spread > 0,
+            by_chance=is_drawn,
         )
 
 
