@@ -8,7 +8,7 @@ from rich.console import Console
 from boundby.model import Note
 from boundby.model.estimate import Estimate
 from boundby.model.finding import Finding
-from boundby.model.proof import Numerics, Outcome, Proof, Speedup
+from boundby.model.proof import Numerics, Outcome, Peak, Proof, Speedup
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 
@@ -156,3 +156,17 @@ def test_fixes_skipped_for_time_are_not_called_absent() -> None:
     )
     assert shown(notes=(note,)).startswith("no fix was tried")
     assert shown().startswith("no finding has a fix that boundby can apply")
+
+
+def test_a_result_that_was_not_measured_as_a_patch_says_so() -> None:
+    unmeasured = msgspec.structs.replace(
+        FUSED, fresh=True, speedup=None, after_ns=[], outcome=Outcome.SKIPPED, why="no time"
+    )
+    assert "measured live, not as a patched script" in " ".join(shown(FUSED, unmeasured).split())
+    assert "measured live" not in shown(FUSED)
+
+
+def test_memory_has_a_column_only_where_it_was_measured() -> None:
+    peak = Peak(before=2e9, after=1e9)
+    assert "memory" not in shown(FUSED)
+    assert "-50%" in shown(msgspec.structs.replace(FUSED, peak_bytes=peak))

@@ -270,4 +270,6 @@ def _spread(draws: Sequence[Vector]) -> float:
 def _percent(share: float) -> str:
     if not math.isfinite(share):
         return "everything"
+    if 0 < share < 1e-9:
+        return "less than 0.001 ppm"
     return f"{share:.2%}" if share >= 1e-4 else f"{share * 1e6:.2g} ppm"

@@ -117,7 +117,13 @@ def final_line(diagnosis: Diagnosis) -> Text:
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
         f" with {best.treatment}" if best.treatment else "",
         ", same results within tolerance" if best.numerics and best.numerics.ok else "",
+        "; measured live, not as a patched script" if _is_unchecked(proofs) else "",
     )
+
+
+def _is_unchecked(proofs: list[Proof]) -> bool:
+    """Whether the patched script was to be measured in fresh processes, and was not."""
+    return proofs[-1].fresh and proofs[-1].speedup is None
 
 
 def _without_result(proofs: list[Proof], *, has_more: bool, more: str) -> str:
@@ -146,7 +152,8 @@ def _without_result(proofs: list[Proof], *, has_more: bool, more: str) -> str:
 def _table(proofs: list[Proof]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("fix", overflow="fold")
-    for heading in ("predicted", "measured", "rounds", "memory"):
+    has_memory = any(_memory(proof) != "-" for proof in proofs)
+    for heading in ("predicted", "measured", "rounds", *["memory"] * has_memory):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for proof in proofs:
@@ -155,7 +162,7 @@ def _table(proofs: list[Proof]) -> Table:
             _promised(proof.predicted),
             _speedup(proof.speedup) if proof.speedup else "-",
             f"{len(proof.after_ns)}" + " fresh" * proof.fresh,
-            _memory(proof),
+            *[_memory(proof)] * has_memory,
             _outcome(proof),
         )
     return table
