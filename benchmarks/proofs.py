@@ -2,10 +2,10 @@
 
     python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn
-    python benchmarks/proofs.py aa small_mlp --budget 45s # a change of nothing, twenty times
     python benchmarks/proofs.py table                     # writes docs/figures/proofs.md
 
 One line of the ledger is one of these runs; the newest of each name, kind and device counts.
+`no_change.py` tries fixes without effect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ledger import ROOT, device
+from ledger import ROOT
 from proofs_by_hand import hand
-from proofs_table import LEDGER, ratio, table
+from proofs_table import LEDGER, table
 from provable import ON_GPU, SCRIPTS
 
 
@@ -58,43 +58,6 @@ def run(names: list[str], budget: str) -> None:
         )
 
 
-def against_itself(names: list[str], budget: str, tries: int) -> None:
-    """A against A: how often a change of nothing seems to be a gain."""
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            diagnosis = Path(folder) / "diagnosis.json"
-            boundby("run", "--quiet", "--json", str(diagnosis), *SCRIPTS[name][0])
-            options = ["--plugin", "benchmarks.no_change", "--only", "no-change"]
-            options += ["--quiet", "--diagnosis", str(diagnosis), "--budget", budget]
-            found = []
-            for attempt in range(tries):
-                saved = Path(folder) / f"{attempt}.json"
-                boundby("prove", *options, "--json", str(saved), *SCRIPTS[name][0])
-                (proof,) = json.loads(saved.read_text())["proofs"]
-                found.append(summary(proof))
-                runs = f"{len(proof['before_ns'])}+{len(proof['after_ns'])} runs"
-                words = ratio(proof["speedup"]) if proof["speedup"] else proof["why"]
-                print(f"{name} {attempt + 1}: {proof['outcome']}, {words}, {runs}", flush=True)
-        LEDGER.append(
-            {
-                "kind": "aa",
-                "name": name,
-                "device": device(),
-                "budget": budget,
-                "tries": tries,
-                "kept": sum(proof["outcome"] == "kept" for proof in found),
-                "compared": sum(proof["speedup"] is not None for proof in found),
-                "proofs": found,
-            }
-        )
-
-
-def boundby(*words: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "boundby", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-    )
-
-
 def summary(proof: dict[str, Any]) -> dict[str, Any]:
     return {
         "faults": proof["faults"],
@@ -111,17 +74,14 @@ def summary(proof: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["run", "hand", "aa", "table"])
+    parser.add_argument("verb", choices=["run", "hand", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--budget", default="240s")
-    parser.add_argument("--tries", type=int, default=20, help="of aa")
     args = parser.parse_args()
     if args.verb == "table":
         table()
     elif args.verb == "run":
         run(args.names or ON_GPU, args.budget)
-    elif args.verb == "aa":
-        against_itself(args.names or ["small_mlp"], args.budget, args.tries)
     else:
         hand(args.names or ON_GPU)
 
