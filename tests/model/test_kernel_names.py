@@ -202,27 +202,25 @@ def test_unknown_name_has_no_class(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "tile"),
+    ("name", "dtype"),
     [
-        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bfloat16", "256x128x64"),
-        ("nvjet_hsh_64x8_64x16_4x1_v_bz_NNT", "float16", "64x8x64"),
-        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1", "tf32", "256x64x16"),
-        ("volta_sgemm_128x64_nn", "float32", "128x64"),
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bfloat16"),
+        ("nvjet_hsh_64x8_64x16_4x1_v_bz_NNT", "float16"),
+        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1", "tf32"),
+        ("volta_sgemm_128x64_nn", "float32"),
         (
             "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16",
             "bfloat16",
-            "256x192x64",
         ),
-        ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_MT16x16x128_MI16", "float32", "16x16x128"),
-        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8", "bfloat16", "128x64x32"),
-        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3", "float32", "64x64x8"),
-        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16", "float4", "128x16x256"),
-        ("void vllm::rms_norm_kernel<float, 8, 2>(float*)", "float32", None),
+        ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_MT16x16x128_MI16", "float32"),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8", "bfloat16"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3", "float32"),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16", "float4"),
+        ("void vllm::rms_norm_kernel<float, 8, 2>(float*)", "float32"),
     ],
 )
-def test_dtype_and_tile_follow_from_the_name(name: str, dtype: str, tile: str | None) -> None:
-    found = kernel_name(name)
-    assert (found.dtype, found.tile) == (dtype, tile)
+def test_dtype_follows_from_the_kernel_name(name: str, dtype: str) -> None:
+    assert kernel_name(name).dtype == dtype
 
 
 def test_argument_types_in_the_name_are_ignored() -> None:

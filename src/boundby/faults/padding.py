@@ -40,7 +40,7 @@ def detect(step: StepView) -> Detection | None:
     # Within batches of similar lengths, rows differ by half as much.
     grouped = trimmed if trimmed < _UNTRIMMED else (trimmed + packed) / 2
     return Detection(
-        low=_cut(step, found.width, max(trimmed, grouped), hosts=False),
+        low=_cut(step, found.width, max(trimmed, grouped)),
         expected=_cut(step, found.width, grouped),
         high=_cut(step, found.width, packed),
         where=found.where[:4],
@@ -53,8 +53,8 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-def _cut(step: StepView, width: int, left: float, *, hosts: bool = True) -> Edit:
-    """Operators on a part of the tensors of that length; a loop over it in fewer iterations."""
+def _cut(step: StepView, width: int, left: float) -> Edit:
+    """Operators on tensors with an axis of `width`, each in `left` of its time per such axis."""
     times: dict[int, float] = {}
     for index, record in enumerate(step.op_records):
         call = step.call(record)

@@ -16,20 +16,15 @@ class Window(Record, frozen=True, kw_only=True):
     size: int
     stride: int = 1
     padding_low: int = 0
-    padding_high: int = 0
     dilation: int = 1
     base_dilation: int = 1
 
 
 class ConvolutionDimensions(Record, frozen=True, kw_only=True):
-    """The meaning of each dimension of input, kernel and output."""
+    """Which dimensions of input, kernel and output have the meaning that costs depend on."""
 
-    input_batch: int
-    input_feature: int
     input_spatial: tuple[int, ...]
     kernel_input: int
-    kernel_output: int
-    kernel_spatial: tuple[int, ...]
     output_batch: int
     output_feature: int
     output_spatial: tuple[int, ...]

@@ -66,6 +66,5 @@ class JaxFacts(Record, frozen=True, kw_only=True):
     compilations: list[JaxCompilation] = []
     warmup_steps: int = 0
     matmul_precision: str | None = None
-    x64: bool = False
     debug_nans: bool = False
     has_compilation_cache: bool = False

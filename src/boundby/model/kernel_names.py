@@ -1,4 +1,4 @@
-"""What the name of a kernel says: its class, its dtype and its tile.
+"""What the name of a kernel says: its class and its dtype.
 
 One table for all libraries. A name is compared with the rows in order and the first that matches
 decides, so specific rows come before general ones. A name that matches none has no class.
@@ -30,12 +30,11 @@ KernelClass = Literal[
 
 
 class KernelName(Record, frozen=True, kw_only=True):
-    """`kind` is finer than the class: "softmax backward", "pooling"; `tile` is "128x256x64"."""
+    """`kind` is finer than the class: "softmax backward", "pooling"."""
 
     kernel_class: KernelClass | None = None
     kind: str | None = None
     dtype: str | None = None
-    tile: str | None = None
 
 
 class _Row(NamedTuple):
@@ -214,20 +213,11 @@ _DTYPES = (
     ("float64", re.compile(r"\bdouble\b|(?<!of)f64|dgemm|Cijk_\w+?_DB_")),
     ("float32", re.compile(r"\bfloat\b|f32f32|sgemm|_s_B_|Cijk_\w+?_S_?B_|nvjet_(?:sm\d+_)?s")),
 )
-_TILES = (
-    re.compile(r"_MT(\d+x\d+x\d+)"),  # Tensile, hipBLASLt
-    re.compile(r"tilesize(\d+x\d+x\d+)"),  # cuBLAS, cuDNN (xmma)
-    re.compile(r"_bt(\d+x\d+x\d+)"),  # MIOpen
-    re.compile(r"_t(\d+x\d+x\d+)u?\d*_s\d"),  # TensorRT-LLM, FlashInfer
-    re.compile(r"(?:gemm|fprop|dgrad|wgrad|tst|hsh|sss|_h|nvjet_\w+?)\w*?_(\d+x\d+)_(\d+)x\d+"),
-    re.compile(r"(?:gemm|scudnn|winograd)\w*?_(\d+x\d+)"),
-    re.compile(r"_knob_\d+_(\d+x\d+x\d+)|_(\d+x\d+x\d+)x?\d*(?:_|$)"),
-)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def kernel_name(name: str) -> KernelName:
-    """The class, kind, dtypes and tile of a kernel, from its name."""
+    """The class, kind and dtypes of a kernel, from its name."""
     text = function_of(name[:_LONGEST])
     row = next((row for row in _TABLE if _compiled(row.pattern).search(text)), None)
     if row is None:
@@ -239,7 +229,6 @@ def kernel_name(name: str) -> KernelName:
         kernel_class=row.kernel_class,
         kind=row.kind,
         dtype=next(iter(dtypes), None) if products or is_list else _only(dtypes),
-        tile=_tile(text) if products else None,
     )
 
 
@@ -268,10 +257,3 @@ def _dtypes(text: str) -> list[str]:
 def _only(dtypes: Iterable[str]) -> str | None:
     listed = list(dtypes)
     return listed[0] if len(listed) == 1 else None
-
-
-def _tile(text: str) -> str | None:
-    for pattern in _TILES:
-        if match := pattern.search(text):
-            return "x".join(part for part in match.groups() if part)
-    return None

@@ -52,7 +52,6 @@ class StepTiming(Record, frozen=True, kw_only=True):
     wall_source: WallSource
     wall_ns: float | None = None
     samples_ns: list[float] = []
-    warmup_ns: list[float] = []
     phases: dict[str, float] = {}
     issue: list[dict[str, float]] = []
     others: list[KindOfStep] = []

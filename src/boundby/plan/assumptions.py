@@ -39,7 +39,7 @@ WIDER_UNITS: dict[str, tuple[str, ...]] = {
 _NARROW = ("matmul.float8", "matmul.float4", "matmul.int8")
 
 
-def sustained_share(vendor: str, unit: str, name: str) -> float:
+def sustained_share(vendor: str, unit: str) -> float:
     """Share of the printed matrix rate that large products keep over a long run.
 
     NVIDIA, 16 bit: 0.71 (H200 at its power limit, measured by this project) to 0.87 (A100, public

@@ -75,7 +75,7 @@ class Target:
         unit = self.unit_of(unit)
         if unit in self.sustained:
             return self.sustained[unit]
-        share = assumptions.sustained_share(self.machine.vendor or "", unit, self.name)
+        share = assumptions.sustained_share(self.machine.vendor or "", unit)
         known = self.sustained.get("matmul.bfloat16")
         if known and unit in ("matmul.float16", "matmul.bfloat16"):
             return known

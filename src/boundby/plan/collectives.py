@@ -27,7 +27,7 @@ def all_gather_ns(size: float, group: Group, target: Target) -> float:
     if group.size <= 1 or not size:
         return 0.0
     if target.fabric.kind == "torus":
-        return _torus_ns(size, group, target) + _hops_ns(group, target)
+        return _torus_ns(size, group, target) + _hops_ns(group)
     return assumptions.COLLECTIVE_START_NS + _ring_ns(size, group, target)
 
 
@@ -45,7 +45,7 @@ def all_reduce_ns(size: float, group: Group, target: Target) -> float:
     if group.size <= 1 or not size:
         return 0.0
     if target.fabric.kind == "torus":
-        return 2 * (_torus_ns(size, group, target) + _hops_ns(group, target))
+        return 2 * (_torus_ns(size, group, target) + _hops_ns(group))
     ring = 2 * _ring_ns(size, group, target)
     return assumptions.COLLECTIVE_START_NS + min(ring, _tree_ns(size, group, target))
 
@@ -60,7 +60,7 @@ def all_to_all_ns(size: float, group: Group, target: Target) -> float:
         return 0.0
     if target.fabric.kind == "torus":
         part = 4 if group.wraps else 2
-        return _torus_ns(size, group, target) / part + _hops_ns(group, target)
+        return _torus_ns(size, group, target) / part + _hops_ns(group)
     own = size / group.size
     rate = _inside_rate(group, target) or math.inf
     inside = own * (group.local - 1) / group.size / rate
@@ -164,7 +164,7 @@ def _torus_ns(size: float, group: Group, target: Target) -> float:
     return max(inside if local > 1 else 0.0, between) * _S
 
 
-def _hops_ns(group: Group, target: Target) -> float:
+def _hops_ns(group: Group) -> float:
     """Hops from one end of the group to the other, or half of them around a ring."""
     side = math.pow(group.local, 1 / group.rings)
     hops = side / 2 if group.wraps else side - 1

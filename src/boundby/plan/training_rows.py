@@ -41,7 +41,6 @@ class Case(NamedTuple):
     mesh: Mesh
     job: Training
     target: Target
-    unknown_recompute: bool
     measured_s: float | None
     memory: Memory | None
 
@@ -267,7 +266,6 @@ def case_of(row: Row) -> Case:
         mesh=mesh,
         job=job,
         target=target,
-        unknown_recompute=stated not in ("none", "selective", "full"),
         measured_s=measured / 1e3 if measured and single else measured,
         # Saved memory depends on what is recomputed and on the micro-batch.
         memory=held if stated != "unknown" and (number(row, "micro_batch") or single) else None,

@@ -152,7 +152,7 @@ class LiveEngine(StepHook):
             return
         self._evidence.steps += 1
         if self._open is None:
-            self._warm_up(kind)
+            self._warm_up()
             return
         is_first = self._ranks is None or self._ranks.rank == 0
         if is_first and self._clock() > self.search.ends_at:
@@ -208,7 +208,7 @@ class LiveEngine(StepHook):
 
     # From request to request.
 
-    def _warm_up(self, kind: str) -> None:
+    def _warm_up(self) -> None:
         now = self._clock()
         if self._began is None:
             self._began = self._last = now

@@ -16,7 +16,6 @@ from boundby.capture.kineto.names import clean, shortened
 from boundby.capture.torch.observe import source_lines
 from boundby.capture.xplane.source import observe_trace
 from boundby.capture.xplane.trace import read
-from boundby.model import Note
 from boundby.model.diagnosis import KindOfStep
 from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction
 from boundby.model.observation import (
@@ -52,7 +51,7 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         source="jax",
         target=target,
         device=device,
-        step=_timing(capture, notes),
+        step=_timing(capture),
         host=capture.host_counters,
         settings=settings,
         host_speed=HostSpeed(
@@ -94,7 +93,7 @@ def _samples(capture: JaxCapture, kind: str) -> list[float]:
     return capture.clean.get(kind) or warmup[1:] or warmup
 
 
-def _timing(capture: JaxCapture, notes: list[Note]) -> StepTiming | None:
+def _timing(capture: JaxCapture) -> StepTiming | None:
     kind = capture.main_kind
     if kind is None:
         return None
@@ -105,7 +104,6 @@ def _timing(capture: JaxCapture, notes: list[Note]) -> StepTiming | None:
         wall_source=source,
         wall_ns=statistics.median(samples),
         samples_ns=list(samples),
-        warmup_ns=list(capture.warmup.get(kind, [])),
         phases=capture.phases,
         issue=capture.issue,
         others=_others(capture, kind),
@@ -154,7 +152,6 @@ def _facts(capture: JaxCapture) -> JaxFacts:
         ],
         warmup_steps=sum(map(len, capture.warmup.values())),
         matmul_precision=settings.get("matmul_precision"),
-        x64=bool(settings.get("x64")),
         debug_nans=bool(settings.get("debug_nans")),
         has_compilation_cache=settings.get("compilation_cache") is not None,
     )

@@ -269,7 +269,6 @@ class JaxRecorder:
         config = self._jax.config
         return {
             "jax": str(self._jax.__version__),
-            "x64": bool(config.jax_enable_x64),
             "matmul_precision": config.jax_default_matmul_precision,
             "compilation_cache": config.jax_compilation_cache_dir,
             "debug_nans": bool(config.jax_debug_nans),

@@ -59,7 +59,7 @@ def _observing(words: list[str]) -> str | None:
     if name in _LAUNCHERS:
         return _launched([name, *rest])
     if name in _SHELLS:
-        return _in_shell_script(name, rest)
+        return _in_shell_script(rest)
     if not name.startswith("python"):
         return None
     while rest and rest[0].startswith("-") and rest[0] != "-m":
@@ -82,7 +82,7 @@ def _launched(words: list[str]) -> str | None:
     return None
 
 
-def _in_shell_script(shell: str, rest: list[str]) -> str | None:
+def _in_shell_script(rest: list[str]) -> str | None:
     if rest and not rest[0].startswith("-"):
         return f"`boundby run` instead of `python` in {rest[0]}"
     return None

@@ -105,7 +105,6 @@ def _timing(capture: Capture) -> StepTiming | None:
         wall_source="clean" if kind in capture.clean else "warm-up",
         wall_ns=statistics.median(samples),
         samples_ns=list(samples),
-        warmup_ns=warmup,
         phases=capture.phases,
         issue=capture.issue,
         others=_other_kinds(capture, kind),

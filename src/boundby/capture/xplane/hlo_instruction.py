@@ -74,7 +74,6 @@ def _window(data: bytes, message: Field) -> tuple[Window, ...]:
                 size=one.get(1, 1),
                 stride=one.get(2, 1),
                 padding_low=one.get(3, 0),
-                padding_high=one.get(4, 0),
                 dilation=one.get(5, 1),
                 base_dilation=one.get(6, 1),
             )
@@ -92,12 +91,8 @@ def _convolution(data: bytes, message: Field) -> ConvolutionDimensions:
         return tuple(numbers.get(number, []))
 
     return ConvolutionDimensions(
-        input_batch=one(7),
-        input_feature=one(8),
         input_spatial=several(11),
         kernel_input=one(3),
-        kernel_output=one(4),
-        kernel_spatial=several(6),
         output_batch=one(9),
         output_feature=one(10),
         output_spatial=several(12),

@@ -260,7 +260,7 @@ class AssignmentReader:
             before[name] = id(one)
             self.bound_lines.bind(one, line)
             if isinstance(one, torch.Tensor) and one.grad_fn is not None:
-                if name in _read_by(frame.f_code, number, name):
+                if name in _read_and_bound(frame.f_code, number):
                     self._kept[line] += 1
                 self._add(line, name, None, 0.0, None)
                 continue
@@ -348,7 +348,7 @@ class AssignmentReader:
         return len(seen)
 
 
-def _read_by(code: CodeType, line: int, name: str) -> set[str]:
+def _read_and_bound(code: CodeType, line: int) -> set[str]:
     """The names that a line both reads and binds: `total = total + loss`."""
     import dis
 
