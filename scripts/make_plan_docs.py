@@ -1,7 +1,7 @@
-"""Write the generated parts of docs/plan.md.
+"""Write the generated parts of docs/plan.md and docs/figures/plan.md.
 
-The table of assumptions comes from plan/assumptions.py (`--check` only compares it); the scores are
-written from tables of measurements given as arguments.
+The table of assumptions in the first comes from plan/assumptions.py (`--check` only compares it).
+The scores in the second are written from tables of measurements given as arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from boundby.model.plan import PlanScore
 from boundby.plan import assumptions
 from boundby.plan.table import predict_file
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "plan.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = DOCS / "plan.md"
+SCORES_PAGE = DOCS / "figures" / "plan.md"
 
 
 def assumptions_table() -> str:
@@ -70,7 +72,7 @@ def _scores(scores: list[PlanScore]) -> str:
 
 
 def with_part(page: str, name: str, text: str) -> str:
-    """The page with what stands between the two marks of a part replaced."""
+    """The page with the text between the two marks of a part replaced."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, _, rest = page.partition(start)
     _, _, after = rest.partition(end)
@@ -82,6 +84,7 @@ if __name__ == "__main__":
     written = with_part(current, "assumptions", assumptions_table())
     if "--check" in sys.argv:
         sys.exit(0 if written == current else "docs/plan.md is out of date: make docs")
-    if sys.argv[1:]:
-        written = with_part(written, "scores", scores_tables(sys.argv[1:]))
     PAGE.write_text(written, "utf-8")
+    if sys.argv[1:]:
+        scores = with_part(SCORES_PAGE.read_text("utf-8"), "scores", scores_tables(sys.argv[1:]))
+        SCORES_PAGE.write_text(scores, "utf-8")

@@ -1,4 +1,4 @@
-"""Steps of this project on one H200, planned from their configs alone (docs/plan.md has all)."""
+"""Steps of this project on one H200, planned from configs alone (all: docs/figures/plan.md)."""
 
 import statistics
 from typing import NamedTuple

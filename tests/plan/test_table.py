@@ -1,4 +1,4 @@
-"""Rows of published tables: a few are kept here, whole files are scored in docs/plan.md."""
+"""Rows of published tables: a few are kept here, whole files are scored in docs/figures/plan.md."""
 
 import csv
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Every constant of `boundby plan` that is assumed, with its source and plausible range.
 
 Datasheet figures are in hardware/chips.toml. A name marked FITTED was chosen on the sources named
-in `FIT_SOURCES`; docs/plan.md scores the other sources separately.
+in `FIT_SOURCES`; docs/figures/plan.md scores the other sources separately.
 """
 
 from __future__ import annotations
