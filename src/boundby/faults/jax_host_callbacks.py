@@ -25,7 +25,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import CALLBACK_LEFT
-from boundby.step.model import Edit, StepView
+from boundby.step.model import StepView
 
 
 def detect(step: StepView) -> Detection | None:
@@ -38,10 +38,7 @@ def detect(step: StepView) -> Detection | None:
     ]
     if not found:
         return None
-    low, expected, high = (
-        Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in CALLBACK_LEFT.high_to_low
-    )
+    low, expected, high = (step.scaled(found, left) for left in CALLBACK_LEFT.high_to_low)
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(
         low=low,

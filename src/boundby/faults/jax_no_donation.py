@@ -61,10 +61,7 @@ def detect(step: StepView) -> Detection | None:
     names = facts.function.name if facts.function is not None else "step"
     copies = _copies(step)
     copied = sum(step.op_records[index].ns for index in copies)
-    low, expected, high = (
-        Edit.set_time({index: left * step.op_records[index].ns for index in copies})
-        for left in DONATED_COPIES_LEFT.high_to_low
-    )
+    low, expected, high = (step.scaled(copies, left) for left in DONATED_COPIES_LEFT.high_to_low)
     evidence = f"{units.size(facts.carried_bytes or 0)} of state are kept twice"
     return Detection(
         low=low,

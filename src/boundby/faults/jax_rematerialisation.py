@@ -24,7 +24,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import REMATERIALISED_LEFT
-from boundby.step.model import Edit, StepView
+from boundby.step.model import StepView
 
 # The scope that JAX gives to recomputed operations.
 _SCOPE = "rematted_computation"
@@ -37,10 +37,7 @@ def detect(step: StepView) -> Detection | None:
     found = [index for index, record in enumerate(step.op_records) if record.module in again]
     if not found:
         return None
-    low, expected, high = (
-        Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in REMATERIALISED_LEFT.high_to_low
-    )
+    low, expected, high = (step.scaled(found, left) for left in REMATERIALISED_LEFT.high_to_low)
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(
         low=low,

@@ -28,7 +28,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import RESHARDING_LEFT
-from boundby.step.model import Edit, StepView
+from boundby.step.model import StepView
 
 _MOST_LINES = 3
 
@@ -41,10 +41,7 @@ def detect(step: StepView) -> Detection | None:
     ]
     if not found:
         return None
-    low, expected, high = (
-        Edit.set_time({index: left * step.op_records[index].ns for index in found})
-        for left in (RESHARDING_LEFT.high, RESHARDING_LEFT.value, RESHARDING_LEFT.low)
-    )
+    low, expected, high = (step.scaled(found, left) for left in RESHARDING_LEFT.high_to_low)
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(
         low=low,

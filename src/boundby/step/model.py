@@ -231,6 +231,10 @@ class StepModel(StepView):
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
         """Apply the edit to the execution of the step; operator times are already edited."""
 
+    def scaled(self, indices: Iterable[int], share: float) -> Edit:
+        """The edit in which these operators take a share of their time."""
+        return Edit.set_time({index: share * self.op_records[index].ns for index in indices})
+
     def saving(self, edit: Edit) -> float:
         """By how much the edit shortens the clean step, in ns.
 

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from boundby.capture.kineto.names import Origin, clean, origin_of
 from boundby.capture.kineto.nesting import nearest, parents_of
+from boundby.capture.kineto.steps import Step
 from boundby.capture.xplane import programs as of_programs
 from boundby.capture.xplane.devices import UNCOVERED, DevicePlane
-from boundby.capture.xplane.executions import Execution, Step, launches_of
+from boundby.capture.xplane.executions import Execution, launches_of
 from boundby.capture.xplane.instructions import Executed, Instructions
 from boundby.capture.xplane.rows import NONE, DeviceRows, HostRows, Names
 from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, Phase, Timeline

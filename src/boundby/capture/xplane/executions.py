@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.capture.kineto.nesting import matching
+from boundby.capture.kineto.steps import Step
 from boundby.capture.xplane.host import EXECUTION
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.rows import NONE, DeviceRows, HostRows, Names
 from boundby.model import DeviceKind
-from boundby.model.record import Record
 from boundby.model.timeline import Ints
 
 StepsFrom = Literal["markers", "repeating program", "whole window"]
@@ -38,20 +38,6 @@ class Execution:
     program: int
     called_ns: int  # when the host began to issue it; its own start if unknown
     rows: npt.NDArray[np.intp]
-
-
-class Step(Record, frozen=True, kw_only=True):
-    """One step: the host's interval, and the interval that counts as its time."""
-
-    label: str | None
-    host_start_ns: int
-    host_end_ns: int
-    start_ns: int
-    end_ns: int
-
-    @property
-    def wall_ns(self) -> int:
-        return self.end_ns - self.start_ns
 
 
 def launches_of(device: DeviceRows, host: HostRows) -> npt.NDArray[np.int32]:

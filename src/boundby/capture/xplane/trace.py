@@ -10,12 +10,12 @@ import msgspec
 
 from boundby.capture.kineto.metadata import Device, Metadata
 from boundby.capture.kineto.names import clean
+from boundby.capture.kineto.steps import Step
 from boundby.capture.xplane.assembly import assemble
 from boundby.capture.xplane.cpu_calls import with_calls
 from boundby.capture.xplane.devices import DevicePlane, device_planes
 from boundby.capture.xplane.executions import (
     Execution,
-    Step,
     StepsFrom,
     find_executions,
     find_steps,
