@@ -18,7 +18,7 @@ from boundby.step.op_record import OpRecord
 _COUNTS = 0.02
 # The most stack levels between two calls of one function and the frame they share.
 _MOST_LEVELS = 12
-_MOST_CALLERS = 8
+_MOST_CALLERS = 8  # display limit
 
 
 def with_callers(

@@ -38,8 +38,8 @@ _COARSE: dict[KernelClass, ClassName] = {
 }
 # Classes whose arithmetic makes up MFU.
 _PRODUCTS = ("matrix product", "convolution", "attention")
-_SHOWN = 4
-_WORTH_SHOWING = 0.01
+_SHOWN = 4  # display limit
+_WORTH_SHOWING = 0.01  # display limit: share of the classes' time
 
 
 def class_of(record: OpRecord) -> ClassName:

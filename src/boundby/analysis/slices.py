@@ -15,7 +15,7 @@ from boundby.step.op_record import shapes_of
 MOST_SLICES = 20_000  # what a browser draws without delay
 # With this many kernels, each keeps its launch, and there is still room for the host's events.
 _MOST_ON_DEVICE = 7_000
-_MOST_GAPS = 3_000
+_MOST_GAPS = 3_000  # display limit
 # Shorter gaps of the device are not shown.
 _SHORTEST_GAP_NS = 1_000
 _MODULE = "nn.Module: "

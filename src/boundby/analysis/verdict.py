@@ -24,8 +24,9 @@ _MOST_LOST = 0.98
 _LARGEST_PRINTED = 100
 # Shares of a group's time from which on its main cause is mentioned.
 _MOSTLY_DATA = 0.5
-_MOSTLY_SLOW = 0.5
-_MOSTLY_NETWORK = 0.5
+_MOSTLY_SLOW = 0.5  # above: a majority of the time
+_MOSTLY_NETWORK = 0.5  # above: a majority of the time
+# Assumed: below this, transfers are not what the reader should look at first.
 _MOSTLY_TRANSFER = 0.25
 
 

@@ -202,7 +202,7 @@ FAULTS: list[Fault] = [
 
 # Findings that save less than this share of the step are not reported, with few exceptions.
 _WORTH_SAYING = 0.01
-_MOST_INSIDE = 3
+_MOST_INSIDE = 3  # display limit
 # The tracebacks of faults that raise, by fault: while these are collected, other faults are still
 # found.
 failures = Failures("faults")

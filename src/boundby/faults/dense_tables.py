@@ -52,7 +52,7 @@ _ADDED = ("::add", "::add_")
 _ADAM = ("Adam", "AdamW")
 # Operators that take gradients of rows; some pass them on unchanged.
 _TAKING_ROWS = ("SGD", "Adagrad")
-_SMALLEST_TABLE = 4e6
+_SMALLEST_TABLE = 4e6  # bytes; assumed: smaller tables stay in a cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,9 +48,9 @@ _WORTH_A_WORD = 0.03
 _NEVER_NEAR = ("attention", "triton", "cpp_fused_")
 # Outside of the model these make data, which a compiled model does not contain.
 _DRAWN = ("::normal_", "::uniform_", "::random_")
-_SCORES = 128
-_VOCABULARY = 8192
-_TILE = 8
+_SCORES = 128  # as in materialised-attention: shorter sequences have small scores
+_VOCABULARY = 8192  # as in logits-materialised: smaller vocabularies have small logits
+_TILE = 8  # 16 bytes of a 16-bit dtype: what matrix units load at once
 
 
 def detect(step: StepView) -> Detection | None:

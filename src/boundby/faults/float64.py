@@ -29,7 +29,7 @@ from boundby.step.op_record import OpRecord
 _DOUBLE = "float64"
 # A smaller share of the step is not reported.
 _COUNTS = 0.02
-_MOST_LINES = 5
+_MOST_LINES = 5  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

@@ -44,7 +44,7 @@ _METRICS = re.compile(
 )
 # A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
-_MOST_LINES = 4
+_MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

@@ -30,7 +30,7 @@ from boundby.model import units
 from boundby.model.assumptions.jax_savings import RESHARDING_LEFT
 from boundby.step.model import StepView
 
-_MOST_LINES = 3
+_MOST_LINES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

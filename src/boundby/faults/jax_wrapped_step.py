@@ -41,7 +41,7 @@ _CHANGES = {
     "a function of the arrays, with eqx.combine inside",
 }
 _OTHERS = "jax.jit({name})  # of a function of arrays alone, taken out of their objects once"
-_MOST_LINES = 3
+_MOST_LINES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

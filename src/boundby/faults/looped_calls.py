@@ -38,7 +38,7 @@ from boundby.step.sample_loops import find_sample_loops
 
 # Loops with a smaller share of the step in total are not named.
 _COUNTS = 0.02
-_MOST_LINES = 5
+_MOST_LINES = 5  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

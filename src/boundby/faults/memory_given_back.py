@@ -46,7 +46,7 @@ _PAGE = mmap.PAGESIZE
 _WORTHWHILE = 0.02
 # Smaller allocations come from pages that others have written to.
 _LARGE = 16 * _PAGE
-_NAMED = 8
+_NAMED = 8  # time limit: operators whose lines are looked up
 
 
 def detect(step: StepView) -> Detection | None:

@@ -39,7 +39,7 @@ from boundby.step.simulator import Wait
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 # Reading a value back is a sync with a few bytes, not a slow copy.
 _SMALLEST_TO_HOST = 1 << 20
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.01  # of the step: as for any finding
 
 
 def detect(step: StepView) -> Detection | None:

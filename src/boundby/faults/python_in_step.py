@@ -41,7 +41,7 @@ from boundby.step.user_python import own_lines, own_python
 
 # A line with a smaller share of it is not named.
 _COUNTS = 0.1
-_MOST_LINES = 3
+_MOST_LINES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

@@ -29,7 +29,7 @@ from boundby.step.rows import rows_at, time_of_rows, without_rows
 
 # Lines with a smaller share of the step are not named.
 _COUNTS = 0.005
-_MOST_LINES = 6
+_MOST_LINES = 6  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

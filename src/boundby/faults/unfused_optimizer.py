@@ -45,7 +45,7 @@ _MARK = re.compile(r"Optimizer\.step#(\w+)\.step")
 # torch's optimizers: those with a fused form, and those without.
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "SparseAdam")
-_FEWEST_PARAMETERS = 1_000
+_FEWEST_PARAMETERS = 1_000  # assumed: smaller updates take no time worth saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

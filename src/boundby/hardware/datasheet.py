@@ -13,7 +13,7 @@ from boundby.model import Record
 
 # A part of a card (vGPU, partition) reports the card's name with less memory: no match then.
 _MEMORY_TOLERANCE = 0.25
-_BILLION = 1e9
+_BILLION = 1e9  # definition
 
 
 class Figure(Record, frozen=True, kw_only=True):

@@ -27,11 +27,11 @@ _DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "floa
 _SIDES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
 # Bytes of one array of the memory sweep: the largest is much larger than any last-level cache.
 _ARRAYS = {"cpu": (2**22, 2**24, 2**26, 2**28), "cuda": (2**26, 2**28, 2**30)}
-_SAMPLES = 7
-_CALLS = 200
+_SAMPLES = 7  # for a median and its spread
+_CALLS = 200  # per sample: together about a millisecond
 # Products per element of the chain that measures the vector units: far beyond the ridge point.
 _CHAIN = 256
-_PYTHON_ADDITIONS = 300_000
+_PYTHON_ADDITIONS = 300_000  # per sample: several milliseconds
 
 
 def is_needed() -> bool:

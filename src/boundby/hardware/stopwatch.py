@@ -18,14 +18,14 @@ Workload = Callable[[], object]
 FEWEST_SAMPLES = 5  # for a median and its spread
 # Work shorter than this is dominated by its launch from Python (about 10 us per operator).
 _SHORT_NS = 200_000
-_GRAPH_NS = 1_000_000
-_CPU_BATCH_NS = 500_000
-_MOST_COPIES = 500
+_GRAPH_NS = 1_000_000  # time of one replay: long against its launch
+_CPU_BATCH_NS = 500_000  # time of one sample: long against a reading of the clock
+_MOST_COPIES = 500  # so that the capture stays short
 # The device is kept busy this long while the host enqueues the measured work: otherwise the
 # launches (about 10 us each) would lie between the two events. If the host is slower, it gets twice
 # as long, repeatedly, up to about 10 ms.
 _HEAD_START_CYCLES = 100_000
-_LONGEST_HEAD_START_CYCLES = 25_600_000
+_LONGEST_HEAD_START_CYCLES = 25_600_000  # 256 times the first
 
 
 class Timing(Record, frozen=True, kw_only=True):

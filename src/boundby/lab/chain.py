@@ -19,7 +19,7 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 # Elements that one iteration of the C loop holds in registers: CHAINS vectors of LANES floats.
 _TURN = 256
-_UNROLLED = 16
+_UNROLLED = 16  # instructions of the loop's body; the rest of the chain repeats it
 _C_SOURCE = """
 typedef float vec __attribute__((vector_size(4 * LANES)));
 void chain(long steps, long count, const float *in, float *out) {

@@ -36,7 +36,7 @@ from boundby.lab.rates import (
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-_LAYERS, _TINY, _TINY_BATCH = 20, 32, 4
+_LAYERS, _TINY, _TINY_BATCH = 20, 32, 4  # so narrow that dispatch decides the time
 _TINY_OPERATORS = 2 * _LAYERS  # a product with its bias, and a relu
 _LARGE = {"cuda": (8192, 4096), "cpu": (512, 1024)}  # batch, width
 _SKINNY = {"cuda": (4, 8192), "cpu": (1, 4096)}  # batch, inner dimension

@@ -32,11 +32,11 @@ from boundby.model.lab import Axis, Interval, Lines, Series
 # Math and communication in chunks, so that either can be made longer by whole numbers.
 _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
-_SIDE = 8192
+_SIDE = 8192  # a product large enough to reach its roof
 # Share of the shorter one: different parts of a machine hardly disturb each other.
 _HIDDEN = 0.9
-_COPY_BYTES = 128 * 1024**2
-_STREAM_BYTES = 192 * 1024**2
+_COPY_BYTES = 128 * 1024**2  # large enough to reach the rate of the link
+_STREAM_BYTES = 192 * 1024**2  # larger than the last-level caches of most processors
 
 
 class _Parts(Protocol):

@@ -31,7 +31,7 @@ from boundby.model.lab import Axis, Bar, Bars, Interval
 
 _SMALL = 64  # elements
 _MORE = 8192  # elements: still on one thread, in the core's own cache
-_ADDITIONS, _LOOPS = 300_000, 9
+_ADDITIONS, _LOOPS = 300_000, 9  # per sample: several milliseconds; samples for a median
 _CALLS = 300  # per sample
 _ROUNDS = 15  # the median of them counts
 

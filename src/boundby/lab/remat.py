@@ -36,14 +36,14 @@ from boundby.lab.rates import product_dtype, stream_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-_BLOCKS, _PER_BLOCK = 2, 4
+_BLOCKS, _PER_BLOCK = 2, 4  # two checkpointed blocks of four operators each
 _ACTIVATIONS = _BLOCKS * _PER_BLOCK
 # On a GPU as many that the passes take longer than the host needs to issue them; on a small GPU the
 # saved tensors fill half of the memory.
 _ELEMENTS = {"cuda": 256 * 1024**2, "cpu": 16 * 1024**2}
-_BYTES_FOR_EACH = 64
-_CACHED_ELEMENTS = 64 * 1024
-_LAYERS = 4
+_BYTES_FOR_EACH = 64  # eight saved tensors of four bytes are half of this
+_CACHED_ELEMENTS = 64 * 1024  # 256 KiB in float32: stays in a core's own cache
+_LAYERS = 4  # of the products
 _PRODUCT = {"cuda": (8192, 4096), "cpu": (256, 1024)}  # rows, width
 
 Forward = Callable[[Any], Any]

@@ -17,7 +17,7 @@ from boundby.plan.model_config import ModelConfig
 from boundby.plan.training import Step, Training, plan_step
 from boundby.step.simulator import LaunchSequence, Wait, replay
 
-_COMPUTE, _LINKS = 0, 1
+_COMPUTE, _LINKS = 0, 1  # definition: streams
 _STEADY = 4  # the most micro-batches that are simulated
 _AHEAD = 2  # parts whose weights are gathered before this one's
 _LEAST_NS = 1e-3  # the simulator leaves out work that takes no time

@@ -74,7 +74,7 @@ _FACTS = {
     "nemo": _Facts(megatron=True),
     "trn1": _Facts(compiled=True),
 }
-_HEAD_WIDTH = 128
+_HEAD_WIDTH = 128  # the head size of most published models
 _MLA = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 
 

@@ -15,7 +15,7 @@ from boundby.prove.candidate import Candidate
 
 # With a smaller gain, fixes that need new processes come later: they take more time than switches.
 _DOMINANT_GAIN = 1.2
-_RESERVED_GAIN = 1.05
+_RESERVED_GAIN = 1.05  # with a smaller prediction, no time is reserved; as `PROMISING` in rounds.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

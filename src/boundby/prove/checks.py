@@ -20,7 +20,7 @@ from boundby.prove.dropout_off import dropout_off
 from boundby.prove.numerics import UNITS, QuantityComparison, Sampled
 from boundby.prove.snapshots import is_plain, restored_state
 
-_SEEDS = 6
+_SEEDS = 6  # enough to tell a missing dropout from a different mask
 
 SetVariant = Callable[[bool], None]  # with the change, or without
 

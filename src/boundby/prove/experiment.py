@@ -57,7 +57,7 @@ _FINAL_PROCESSES = 2
 # To end the last process and report.
 _FINISHING_S, _FINISHING_SHARE = 2.5, 0.025
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
-_USUAL_START_S = 5.0
+_USUAL_START_S = 5.0  # assumed until a start was timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

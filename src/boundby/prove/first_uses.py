@@ -19,7 +19,7 @@ _MAX_SHARE = 0.2
 _MAX_COMPILING_SHARE = 0.5
 # The first use of a shape is not slow up to this many times the variant's usual step.
 _USUAL_RATIO = 1.25
-_MAX_DEPTH = 3
+_MAX_DEPTH = 3  # time limit: nesting of containers that is looked into
 
 Shapes = tuple[Any, ...]
 

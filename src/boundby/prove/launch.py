@@ -30,8 +30,8 @@ _OFFLINE = {
 }
 # The cache folder of torch.compile, shared by all processes.
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
-_TAIL = 4000
-_POLL_S = 0.25
+_TAIL = 4000  # display limit, in bytes of a log
+_POLL_S = 0.25  # how late the end of a process may be noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

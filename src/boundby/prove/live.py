@@ -26,9 +26,10 @@ from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
 from boundby.runtime.step_hooks import StepHook
 
+# The fewest steps, the most steps and the longest time before the first round.
 _WARM_STEPS, _MAX_WARM_STEPS, _MAX_WARM_S = 4, 12, 20.0
-_STABLE = 0.15
-_RECOMPILE_LIMIT = 64
+_STABLE = 0.15  # steps that differ by less are warmed up; assumed
+_RECOMPILE_LIMIT = 64  # torch's limit is 8, which variants of one function would reach
 # A block ends after this many times its steps, even if too few of them are counted.
 _MAX_OTHER_STEPS = 20
 

@@ -16,7 +16,7 @@ from boundby.prove.launch import ProcessResult, Setting, launch
 
 # A process may take this much longer to finish its current step.
 _GRACE_S = 5.0
-_MAX_PROCESSES = 12
+_MAX_PROCESSES = 12  # so that a script that ends at once is not started forever
 # A script of fewer steps is not run again; nor if starting it would leave no time for as many.
 _MIN_STEPS, _START_MARGIN = 8, 1.3
 

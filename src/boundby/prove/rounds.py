@@ -21,6 +21,7 @@ from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant
 UNTIMED_STEPS = 1
 # Timed steps of a block: four; fewer if steps are slow or few, more if they are short.
 _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
+# Seconds in ns, time of a short block, and steps that remain; assumed.
 _SLOW_NS, _MIN_BLOCK_NS, _FEW_STEPS = 2e9, 40e6, 200
 # Rounds of a comparison, and with the time that is left in the end.
 _MAX_ROUNDS, MAX_ROUNDS_AT_END = 10, 60

@@ -11,8 +11,8 @@ from boundby.model.units import size
 
 # Folders that no training script reads or writes.
 _NEVER = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".boundby"}
-_MAX_FILES = 50_000
-_MAX_BYTES = 4_000_000_000
+_MAX_FILES = 50_000  # time limit for a copy
+_MAX_BYTES = 4_000_000_000  # disk limit for a copy
 
 Files = dict[Path, tuple[int, int]]  # time of the last write, and size
 

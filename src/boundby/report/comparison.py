@@ -16,7 +16,7 @@ from boundby.report.words import COLOURS, PART_NAMES, counted, short_name
 _MOST_ROWS = 10  # display limit
 # Differences below this share of the step are left out.
 _SMALLEST_ROW = 0.001
-_LONGEST_NAME = 40
+_LONGEST_NAME = 40  # display limit
 # A change that would be printed as 0.0%.
 _SAME = 0.0005
 

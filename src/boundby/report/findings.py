@@ -20,7 +20,7 @@ _MOST_SHOWN = 8  # display limit
 _MOST_SHOWN_SHORT = 3  # display limit
 # Lines of a change in the short report.
 _MOST_CHANGE_LINES = 2
-_INDENT = 3
+_INDENT = 3  # display: characters
 # What a saving is a share of, if that is not the step.
 _WHOLE = {"run": "the run", "samples": "the time for the same samples"}
 # Findings that save a smaller share of the step are only named.

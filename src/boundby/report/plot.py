@@ -15,9 +15,9 @@ from boundby.model import units
 from boundby.model.lab import Axis, Bars, Lines, Mark, Plot, Series
 
 WIDTH = 640  # pixels
-_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 68, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 68, 46  # margins in pixels
 _HEIGHT = 340  # pixels
-_BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92
+_BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92  # pixels
 _TICKS = 5  # on an axis
 _MOST_DECADES = 7  # ticks of a logarithmic axis
 

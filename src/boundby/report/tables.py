@@ -20,7 +20,7 @@ _MOST_OPS = 10  # display limit
 _SHORTEST_LINE_SHARE = 0.005  # display limit
 # Lines of libraries below a line of the user's script.
 _MOST_INSIDE = 6
-_SHORTEST_INSIDE_SHARE = 0.02
+_SHORTEST_INSIDE_SHARE = 0.02  # display limit
 # A line with this share of the step, and this many kinds of modules, is divided by module.
 _MOSTLY_ONE_LINE, _FEWEST_MODULES = 0.5, 3
 _NUMBER = re.compile(r"_\d+$")

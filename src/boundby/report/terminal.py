@@ -28,9 +28,9 @@ from boundby.report.words import TEXT_WIDTH, counted, last_part, sentence
 
 # The short report fits one screen of this many lines at 100 columns.
 MOST_LINES = 35
-_MOST_SOURCE_LINES = 5
-_MOST_NOTES = 2
-_ADVICE_LINES = 3
+_MOST_SOURCE_LINES = 5  # display limit
+_MOST_NOTES = 2  # display limit
+_ADVICE_LINES = 3  # what the advice takes at most, with the empty line before it
 
 
 class DiagnosisReport:

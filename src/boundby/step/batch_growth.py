@@ -30,7 +30,7 @@ class Growth(NamedTuple):
 SLOW = Growth(BATCH_GROWTH.high, 1.0)
 LIKELY = Growth(BATCH_GROWTH.value, None)
 FAST = Growth(BATCH_GROWTH.low, 0.0)
-AS_THE_CURVES = Growth(0.0, 0.0)
+AS_THE_CURVES = Growth(0.0, 0.0)  # definition
 
 
 def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:

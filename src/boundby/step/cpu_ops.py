@@ -29,7 +29,7 @@ _GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
 _NAMELESS = "<built-in function kernel>"
 # Smaller tensors reuse memory that others have freed.
 _MAPPED = 128 << 10
-_PAGE = 4096
+_PAGE = 4096  # bytes of a page of Linux on x86
 
 
 class DispatchCost(NamedTuple):

@@ -132,7 +132,7 @@ def called_from(host: HostEvents) -> Rows:
 # Start, end, innermost row, the row whose call gives its line (or a sample: its index after the
 # rows), thread.
 _Interval = tuple[int, int, int, int, int]
-_ITSELF = -1
+_ITSELF = -1  # definition: no row inside
 
 
 class _IntervalBuilder:

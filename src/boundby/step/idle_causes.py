@@ -16,7 +16,7 @@ from boundby.step.host_intervals import main_thread
 LABELS = ("python", "launch", "sync", "data", "unseen")
 # An additional cause on a CPU. It belongs to no line, because everything that runs waits.
 CPU_WAIT = "core"
-_MOST_ROWS = 20
+_MOST_ROWS = 20  # display limit
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 # Linux gives a core to another thread for 0.7 ms or longer (`base_slice_ns`); shorter waits cannot
 # be told from calls that differ.
 _SHORTEST_NS = 500_000.0
-_FEWEST_PEERS = 3
+_FEWEST_PEERS = 3  # for a median
 # A call whose excess is more than this many times the lost time had another reason.
 _AT_MOST = 1.2
 _SPREADS = 4.0  # median absolute deviations

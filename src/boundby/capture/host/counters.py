@@ -31,11 +31,11 @@ _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
 # In its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
 _BUSY = (0, 1, 2, 5, 6, 7)
-_STOLEN = 7
+_STOLEN = 7  # definition: the position of steal in that line
 # After a process's name: user and system time, of itself and of its children that ended.
 _PROCESSES = Path("/proc")
-_RAN = (11, 12, 13, 14)
-_MOST_PLACES = 5
+_RAN = (11, 12, 13, 14)  # definition: their positions after the name
+_MOST_PLACES = 5  # display limit
 # Page faults are read at step ends at least this far apart: the call takes 1 to 60 us. Steps
 # between two readings share their pages.
 _PAGES_APART_NS = 10_000_000

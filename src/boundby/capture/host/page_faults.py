@@ -16,7 +16,7 @@ from typing import Any
 _SIZES = Path("/proc/self/statm")
 # Too large to stay in a cache, and soon written.
 _BYTES = 4 << 20
-_TRIES = 5
+_TRIES = 5  # a median; the first tries may meet memory that the process already holds
 
 
 def faults() -> int:

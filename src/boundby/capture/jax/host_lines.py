@@ -21,7 +21,7 @@ from boundby.model import HostEvents, HostKind, Ints, Timeline
 # More lines than this are merged by time.
 _MOST_PIECES = 5_000
 _CALLS = (HostKind.OP, HostKind.SYNC)
-_NONE = -1
+_NONE = -1  # definition
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int32]

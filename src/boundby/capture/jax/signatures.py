@@ -14,8 +14,8 @@ from boundby.model.jax_facts import JaxChange
 
 # Earlier calls that a new one is compared with, and differences that are kept.
 _MOST_KEPT = 16
-_MOST_CHANGES = 4
-_MOST_LETTERS = 60
+_MOST_CHANGES = 4  # display limit
+_MOST_LETTERS = 60  # display limit
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = _SHORT.maxstring = _MOST_LETTERS

@@ -18,9 +18,9 @@ SEPARATOR = re.compile(rb'\}\s*,\s*(?=\{\s*")')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _ARRAY_END = re.compile(r"\s*\]")
 _NOT_NUMBERS = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=[\s,}\]])")
-_HEADER_LIMIT = 64 << 20
-_TAIL_LIMIT = 16 << 20
-_EVENT_LIMIT = 64 << 20
+_HEADER_LIMIT = 64 << 20  # memory limit
+_TAIL_LIMIT = 16 << 20  # memory limit
+_EVENT_LIMIT = 64 << 20  # memory limit
 
 _block = msgspec.json.Decoder(list[Event])
 _single = msgspec.json.Decoder(Event)

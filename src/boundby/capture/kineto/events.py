@@ -14,7 +14,7 @@ ABSENT = Raw(b"")
 
 # A number, or a number as text: writers differ, and an old file mixes both.
 Number = int | float | str | None
-NONE = -1
+NONE = -1  # definition: the field is absent
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):

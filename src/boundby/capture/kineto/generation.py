@@ -15,7 +15,7 @@ from boundby.capture.kineto.origins import ENGINE, named
 from boundby.capture.kineto.rows import Columns, Window
 
 _EMBEDDING = "aten::embedding"
-_FEWEST_DECODES = 2
+_FEWEST_DECODES = 2  # one pass over a single token may be a short prompt
 
 
 def passes(columns: Columns, end_ns: int) -> list[tuple[str | None, Window]]:

@@ -17,7 +17,7 @@ from boundby.model.step_kind import StepKind
 _HEAD_BYTES = 256  # enough to tell the format
 # A gzip block is decompressed as a whole.
 _COMPRESSED_BYTES = 64 << 10
-_GZIP = zlib.MAX_WBITS | 16
+_GZIP = zlib.MAX_WBITS | 16  # definition: zlib's code for a gzip header
 
 
 class KinetoSource:

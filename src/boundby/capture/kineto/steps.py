@@ -28,8 +28,8 @@ StepsFrom = Literal[
 # A launch into an idle device starts within tens of microseconds; one that waits this long while
 # nothing else is seen to run waits for work from before the trace.
 _UNSEEN_WORK_NS = 2_000_000
-_MOST_OPTIMIZERS = 4
-BEFORE_TRACE = -(2**62)
+_MOST_OPTIMIZERS = 4  # assumed: programs with more optimizers in a step are not divided by them
+BEFORE_TRACE = -(2**62)  # definition: earlier than every timestamp
 
 
 class Step(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from boundby.model.errors import BoundbyError
 PIECE_BYTES = 16 << 20  # measured: larger pieces parse no faster and cost memory
 _COMPRESSED_BYTES = 1 << 20  # read at a time
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WINDOW = zlib.MAX_WBITS | 16
+_GZIP_WINDOW = zlib.MAX_WBITS | 16  # definition: zlib's code for a gzip header
 _GZIP_RATIO = 17  # profiler traces shrink 13-18 times
 
 

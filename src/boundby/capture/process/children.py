@@ -25,7 +25,7 @@ from boundby.runtime.patching import PatchSet
 # Modules whose processes are workers: loading data, compiling, pools.
 _CHORES = ("torch.", "multiprocessing.", "concurrent.")
 _SPAWN = "torch.multiprocessing.spawn"
-_MOST_COMMANDS = 3
+_MOST_COMMANDS = 3  # display limit
 
 # Runs a function under watch in this process; `rank` is its number if it was spawned as one.
 Attend = Callable[["Watched", tuple[Any, ...], dict[str, Any]], Any]

@@ -23,7 +23,7 @@ PROFILER_START = 1
 _KNOWN = 0.03
 # If a step can be repeated at will, take more.
 _STRETCH_AT_LEISURE = 4.0
-_ISSUE_AT_LEISURE = 8
+_ISSUE_AT_LEISURE = 8  # steps: two more than by default
 
 # Names of the numbers of steps: options of a command line, or arguments of `watch`.
 Spelling = Literal["options", "arguments"]
@@ -151,7 +151,7 @@ class Request:
 
 # Kinds are not evenly distributed: a window may have to wait longer than the share suggests.
 _AS_IT_COMES = 0.7
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 0.9  # with a larger share, the window is not extended
 _FEWEST = Request(warmup=2, steps=2, profiled=1)
 
 

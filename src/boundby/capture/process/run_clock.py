@@ -29,9 +29,9 @@ _FEWEST_EVALUATIONS = 3
 # A pause between two steps belongs to neither if it is this many times the usual one, longer than
 # a step and longer than the minimum.
 _LONG_PAUSE = 5.0
-_LEAST_PAUSE_NS = 50e6
-_FEWEST_PAUSES = 5
-_MOST_PAUSES = 200
+_LEAST_PAUSE_NS = 50e6  # assumed: shorter pauses are noise of the host
+_FEWEST_PAUSES = 5  # for a median
+_MOST_PAUSES = 200  # memory limit
 _MOST_SHAPES = 1000  # memory limit
 # With a smaller share of a pause on a CPU core, the script waited for something.
 _ASLEEP = 0.5

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # A first step that takes this many times the usual includes setup.
 _FIRST_STEP = 3.0
-_MOST_DETAILS = 20
+_MOST_DETAILS = 20  # memory limit
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # boundby waits for the end of an epoch if it is expected within the first limit, and then for the
 # second limit at most for what the script does between two epochs.
 _MOST_EPOCH_S = 10.0
-_MOST_BETWEEN_EPOCHS_S = 10.0
+_MOST_BETWEEN_EPOCHS_S = 10.0  # seconds; assumed
 
 
 class Watch:

@@ -26,14 +26,14 @@ from boundby.capture.torch.phases import Phases
 # Warm-up ends when the last steps of the main kind differ by at most this share; or, on a busy host
 # where they never do, when they are no longer faster than the steps before them.
 _STABLE = 0.10
-_STABLE_STEPS = 3
-_FASTER = 0.95
+_STABLE_STEPS = 3  # steps for a median
+_FASTER = 0.95  # assumed: less is within the noise of a busy host
 # The longest that warm-up waits for another kind of step that is known to come: evaluations over a
 # data set take tens of seconds on a CPU.
 _MOST_AWAITED_NS = 60e9
 # Steps in which values are checked; more if something is still in use in the next step.
 _EVIDENCE = 3
-_MOST_EVIDENCE = 20
+_MOST_EVIDENCE = 20  # time limit
 # After how many steps each the precision of the clean steps is checked again.
 _ASK_EVERY = 5
 

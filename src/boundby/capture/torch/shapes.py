@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 # With more shapes than this, steps are one kind with varying shapes; except those of a shape that
 # has at least this share of them all, as decoding has beside prompts of any length.
 _MOST_SHAPES = 8
-_OWN_SHARE = 0.2
+_OWN_SHARE = 0.2  # one shape in five; assumed
 # A tensor further back in a long list is not looked for.
 _MOST_ITEMS = 16
 

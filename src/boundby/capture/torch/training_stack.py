@@ -12,7 +12,7 @@ from boundby.capture.process.run_hooks import calling_line
 
 # Packages that run the training of a script, in the order in which one uses another.
 _TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
-_MOST_LINES = 4
+_MOST_LINES = 4  # display limit
 
 
 class TrainingStack:

@@ -38,7 +38,8 @@ _COPY_KERNELS = re.compile(r"^(?:memcpy|loop_copy|copy|wrapped_copy)", re.IGNORE
 _MOVING = _SILENT | {"copy", "slice", "dynamic-slice", "dynamic-update-slice", "reshape"}
 # Instructions that compute the position of a slice.
 _INDEXING = frozenset({"add", "subtract", "compare", "select", "convert", "clamp", "multiply"})
-_MOST_CELLS = 6_000_000
+_MOST_CELLS = 6_000_000  # memory limit: cells of the table
+# Scores: a match outweighs any skip, and skipping a kernel costs more than skipping a node.
 _MATCH, _MORE, _SKIP_KERNEL, _SKIP_NODE = 1.0, 0.3, -0.6, -0.1
 _DEEPEST = 8  # time limit
 

@@ -26,8 +26,8 @@ StepsFrom = Literal["markers", "repeating program", "whole window"]
 _ORDINAL = re.compile(r"^\[(\d+)\] ")
 # The share of patterns between executions of the largest program that must repeat.
 _ALIKE = 0.9
-_LONGEST_PERIOD = 4096
-_WHOLE = 0.7
+_LONGEST_PERIOD = 4096  # time limit
+_WHOLE = 0.7  # assumed: a step shorter than this share of the shortest other one was cut off
 
 
 @dataclass(slots=True, frozen=True)

@@ -27,11 +27,12 @@ Stats = dict[str, StatValue]
 
 # XSpace: planes. XPlane, XLine, XEvent, XStat and their metadata: the fields that are read.
 _PLANES = 1
+# Definition.
 _PLANE_NAME, _PLANE_LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_STATS = 2, 3, 4, 5, 6
-_LINE_ID, _LINE_NAME, _LINE_TIME, _LINE_EVENTS, _LINE_DISPLAY = 1, 2, 3, 4, 11
-_EVENT_ID, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 1, 2, 3, 4
-_KEY, _VALUE = 1, 2
-_NAME, _DISPLAY, _METADATA_STATS = 2, 4, 5
+_LINE_ID, _LINE_NAME, _LINE_TIME, _LINE_EVENTS, _LINE_DISPLAY = 1, 2, 3, 4, 11  # definition
+_EVENT_ID, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 1, 2, 3, 4  # definition
+_KEY, _VALUE = 1, 2  # definition: of a map's entry
+_NAME, _DISPLAY, _METADATA_STATS = 2, 4, 5  # definition: of XEventMetadata
 # The fields of XStat that contain its value.
 _DOUBLE, _UINT, _INT, _STR, _RAW, _REF = 2, 3, 4, 5, 6, 7
 

@@ -16,10 +16,10 @@ _CALLS = 300  # a sample
 # Rows of the kernels' tensors, and how often all kernels are called: for the gaps after short and
 # after long kernels, by the prefix of their fields in `Overheads`.
 _SIZES = {"": (512, 24), "long_": (16_384, 12)}
-_WIDTH = 1024
-_OPERATORS = 5
-_SECONDS = 0.2
-_PASSES = 5
+_WIDTH = 1024  # columns of the kernels' tensors
+_OPERATORS = 5  # kernels of one call of all
+_SECONDS = 0.2  # time of one measurement
+_PASSES = 5  # profiled calls, for a mean
 
 
 def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:

@@ -38,10 +38,10 @@ _LONGEST_NS = {"cuda": 60e6, "cpu": 250e6}
 # On an H200 20 ms at full power run at 795 TF/s, 100 ms at 741; after a longer pause the first
 # products are slow again, while the clock rises.
 _BURST_S = 0.015
-_REST_S = 0.03
-_BURSTS = 2
-_CPU_S = 0.08
-_LEAST_SIDE = 128
+_REST_S = 0.03  # a pause between two bursts, twice as long as one
+_BURSTS = 2  # besides the first
+_CPU_S = 0.08  # time of one measurement on a CPU
+_LEAST_SIDE = 128  # smaller products are dominated by their launch
 
 
 class Sweep(Record, frozen=True, kw_only=True):

@@ -20,15 +20,15 @@ from boundby.model import MemoryLevel, Point, Record, Roof
 from boundby.model.machine import UPDATE
 
 _MIB = 1024**2  # definition
-_RANDOM_ELEMENTS = 4 * _MIB
+_RANDOM_ELEMENTS = 4 * _MIB  # a block that is repeated: drawing all numbers would take seconds
 # Bytes moved per byte of one operand.
 PATTERNS = {"read": 1, "write": 1, "copy": 2, "add": 3, UPDATE: 2}
-_SMALLEST = 64 * 1024
+_SMALLEST = 64 * 1024  # bytes: just above the innermost cache of most cores
 _LARGEST = {"cuda": 4096 * _MIB, "cpu": 1024 * _MIB}
 _QUICK_LARGEST = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
 # A set this many times the cache size finds nothing of itself in the cache on the next pass.
 _PAST_CACHE = 2.0
-_WITHIN_CACHE = 0.5
+_WITHIN_CACHE = 0.5  # leaves room for other data in the cache
 # Smaller sets than this share of a level take hardly longer than t0: they say nothing about its
 # slope.
 _OF_CACHE = 1 / 16

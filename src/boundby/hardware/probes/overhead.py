@@ -19,12 +19,12 @@ from boundby.model.host_speed import addition_ns, slower
 _CALLS = 300  # per sample
 # All alternate, over a second: the speed of a host with shared cores changes within one.
 _ROUNDS = 40
-_PYTHON_ADDITIONS = 300_000
-_GRAPH_KERNELS = 500
+_PYTHON_ADDITIONS = 300_000  # per sample: several milliseconds
+_GRAPH_KERNELS = 500  # enough to outweigh the launch of the graph
 # Enough kernels to outweigh the entry cost, whose noise would otherwise dominate the difference.
 _COMPILED_STAGES = 25
 _COMPILED_CALLS = (4, 30)  # per sample: of the long function, and of the short one
-_TRAINED_OPERATORS = 64
+_TRAINED_OPERATORS = 64  # enough to outweigh the start of the backward pass
 
 # Work, how often it is called for a sample, and how many kernels it launches.
 _Built = tuple[tuple[Workload, int], int]

@@ -15,7 +15,7 @@ _UPDATING = frozenset({"dynamic-update-slice", "scatter"})
 _VIEWS = frozenset({"bitcast", "reshape", "copy", "convert", "get-tuple-element", "transpose"})
 # Instructions that need all of their operands for any part of their result.
 _WHOLE = frozenset({"dot", "convolution", "sort", "fft", "while", "conditional", "custom-call"})
-_MOST_WRITTEN = 64
+_MOST_WRITTEN = 64  # depth limit: nested tuples of a damaged program end
 
 
 def elements(tensors: tuple[Tensor, ...]) -> int:

@@ -21,7 +21,7 @@ Factors = dict[tuple[Phase, ...], float | None]
 _FASTEST, _SLOWEST = 0.02, 3.0  # range of the bisection, as factors of the profiled host time
 # The host limits the step if a slower host makes it longer by at least half as much.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
-_LEAST, _MOST = 0.6, 1.6
+_LEAST, _MOST = 0.6, 1.6  # assumed: beyond these factors another host speed does not explain a step
 _CLOSE = 0.01  # relative tolerance of the bisection
 # Phases of the timeline, and their names in the clean measurement.
 _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {

@@ -21,7 +21,7 @@ from boundby.step.simulator.waits import EVERYTHING
 _ITERATIONS = 3
 # Iterations that are simulated until the one that falls behind determines the end.
 _MOST_MORE_ITERATIONS = 8
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative error of sums of float64
 
 
 def replay(launches: LaunchSequence) -> float:

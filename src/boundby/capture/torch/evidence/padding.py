@@ -6,7 +6,7 @@ from typing import Any
 
 # The smallest share of padding in a batch of this many tokens that is reported.
 _LEAST = 0.1
-_FEWEST = 64
+_FEWEST = 64  # elements; assumed: padding of smaller tensors costs nothing
 
 
 def lengths_of(torch: Any, ids: Any) -> list[int] | None:
