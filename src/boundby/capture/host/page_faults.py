@@ -16,7 +16,7 @@ from typing import Any
 _SIZES = Path("/proc/self/statm")
 # Too large to stay in a cache, and soon written.
 _BYTES = 4 << 20
-_TRIES = 5  # a median; the first tries may meet memory that the process already holds
+_TRIES = 5  # the minimum counts: other processes disturb some of them
 
 
 def faults() -> int:
