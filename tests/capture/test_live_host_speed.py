@@ -14,7 +14,7 @@ def test_samples_close_together_count_once() -> None:
     speed = HostSpeedSampler(clock)
     for _ in range(50):
         speed.sample()
-    assert len(speed.seen) == 1
+    assert len(speed.samples_ns) == 1
     now += 20_000_000
     speed.sample()
-    assert len(speed.seen) == 2
+    assert len(speed.samples_ns) == 2

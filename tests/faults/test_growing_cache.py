@@ -61,6 +61,6 @@ def test_cache_in_a_replayed_graph_is_not_followed() -> None:
     """It is in no operator: the origin of its inputs is unknown."""
     step_model = step_model_of(decoding())
     assert step_model.flow is not None
-    for given in step_model.flow.given:
+    for given in step_model.flow.arguments:
         given.clear()
     assert growing_cache.detect(step_model) is None

@@ -9,7 +9,7 @@ from boundby.model import HostKind, OpCall
 from boundby.step.build import build_step_model
 from boundby.step.compiled_host import compiled_host_ns
 from boundby.step.model import Edit, StepModel
-from boundby.step.user_python import kept, own_python
+from boundby.step.user_python import host_time_outside_model, user_python
 from tests.faults.step_models import finding, sure
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
@@ -129,8 +129,8 @@ def test_compiled_launches_keep_user_python() -> None:
 def test_saving_with_graph_is_not_counted_twice() -> None:
     step_model = step(on_device=True)
     without = step_model.apply(Edit(no_user_python=True))
-    assert own_python(without).likely.ns == 0
-    assert kept(without).ns == 0
+    assert user_python(without).likely.ns == 0
+    assert host_time_outside_model(without).ns == 0
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -139,8 +139,10 @@ def test_library_loop_around_the_model_is_not_user_python(on_device: bool) -> No
     step_model = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
     assert finding(step_model, NAME) is None
     if on_device:
-        assert kept(step_model).ns == pytest.approx(170e3, rel=0.05), (
+        assert host_time_outside_model(step_model).ns == pytest.approx(170e3, rel=0.05), (
             "though no graph takes it away"
         )
         without = step_model.apply(Edit(no_user_python=True))
-        assert kept(without).ns == kept(step_model).ns, "nor does an idle script"
+        assert host_time_outside_model(without).ns == host_time_outside_model(step_model).ns, (
+            "nor does an idle script"
+        )

@@ -31,7 +31,7 @@ def weights(timeline: Timeline) -> set[int]:
     found = weights_of(step_model, flow)
     return {
         tensor.storage
-        for index, given in enumerate(flow.given)
+        for index, given in enumerate(flow.arguments)
         if (call := step_model.call(step_model.op_records[index])) is not None
         for tensor, value in zip(call.tensors, given, strict=True)
         if value in found and tensor.storage is not None
@@ -110,7 +110,7 @@ def test_accumulated_gradients_do_not_grow_with_the_batch() -> None:
         if work.name.endswith("::add_"):
             assert set(flow.reads[index]) <= fixed
         elif work.name.endswith("::mm"):
-            assert flow.given[index][0] not in fixed
+            assert flow.arguments[index][0] not in fixed
 
 
 def test_images_from_the_host_are_not_weights() -> None:

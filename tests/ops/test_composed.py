@@ -136,11 +136,11 @@ def test_delegating_operators_are_not_counted_twice() -> None:
     image, filters = t(8, 3, 32, 32), t(16, 3, 3, 3)
     outer = cost("convolution", image, filters, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     inner = cost("mkldnn_convolution", image, filters, None, (1, 1), (1, 1), (1, 1), 1)
-    assert costs.own(outer, inner) == Cost()
+    assert costs.own_cost(outer, inner) == Cost()
     product = cost("addmm", t(128), t(32, 64), t(64, 128), 1, 1)
     bias_copied_first = cost("copy_", t(32, 128), t(32, 128, strides=(0, 1)))
-    assert costs.own(product, bias_copied_first) == product
-    assert costs.own(cost("sum", t(1000), None), cost("fill_", t())).bytes == 4004
+    assert costs.own_cost(product, bias_copied_first) == product
+    assert costs.own_cost(cost("sum", t(1000), None), cost("fill_", t())).bytes == 4004
 
 
 def test_generated_in_place_update_is_read_and_written() -> None:

@@ -24,7 +24,7 @@ def inclusive(op: Op) -> Cost:
     """What an operator and everything inside it do, each piece of work once."""
     inside = sum((inclusive(child) for child in op.children), Cost())
     found = costs.cost(op.call)
-    return inside if found is None else costs.own(found, inside) + inside
+    return inside if found is None else costs.own_cost(found, inside) + inside
 
 
 def matrix_flops(ops: list[Op]) -> float:

@@ -112,7 +112,7 @@ def test_matmul_with_out_argument_produces_it() -> None:
     assert flow.makers[multiplied] == {added}
     assert len(flow.makes[multiplied]) == 1
     # It is not read: its earlier content is unused.
-    assert [value is None for value in flow.given[multiplied]] == [False, False, True]
+    assert [value is None for value in flow.arguments[multiplied]] == [False, False, True]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])

@@ -38,7 +38,7 @@ from boundby.model.assumptions.savings import GRAPH_HOST_LEFT, GRAPH_PIECES_LEFT
 from boundby.step.inference import is_inference
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.simulator import LaunchSequence
-from boundby.step.user_python import kept
+from boundby.step.user_python import host_time_outside_model
 
 _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 # or, with its operators fused too: torch.compile(model, mode="reduce-overhead")"""
@@ -98,7 +98,7 @@ def _left(
     left: float,
     gap_ns: float,
 ) -> Edit:
-    launches, stays = step.launches, kept(step)
+    launches, stays = step.launches, host_time_outside_model(step)
     saved = HostTime(
         before_ns=np.where(captured, (launches.host_ns - stays.before_ns) * (1 - left), 0.0),
         after_ns=(launches.after_ns - stays.after_ns) * (1 - left),

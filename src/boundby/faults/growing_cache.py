@@ -71,7 +71,7 @@ def _news_ns(step: StepView, index: int) -> float | None:
     call = step.call(record)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
-    given = flow.given[index]
+    given = flow.arguments[index]
     if len(given) != len(call.tensors):  # from a graph: where its inputs come from is unknown
         return None
     sizes = [tensor.bytes for tensor in call.tensors]

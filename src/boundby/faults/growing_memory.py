@@ -23,7 +23,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.program_savings import GROWING_MEMORY_AT_LINES
 from boundby.model.estimate import Estimate
-from boundby.step.fresh_pages import kept_a_step, pages_ns
+from boundby.step.fresh_pages import kept_pages_per_step, pages_ns
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows
 
@@ -34,7 +34,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     if step.evidence.unused_graphs and not step.evidence.has_backward:
         return None  # without a graph there is nothing to keep: `no-grad-missing` says so
-    pages = pages_ns(step, kept_a_step(step))
+    pages = pages_ns(step, kept_pages_per_step(step))
     at_lines = time_of_rows(step, rows_at(step, found.where))
     return Detection.of_saving(
         Estimate(

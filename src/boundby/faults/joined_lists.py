@@ -74,7 +74,7 @@ def _joins_kept(step: StepView, flow: Flow, index: int) -> bool:
         return False
     kept = {
         tensor.storage
-        for tensor, value in zip(call.tensors, flow.given[index], strict=True)
+        for tensor, value in zip(call.tensors, flow.arguments[index], strict=True)
         if value is not None and flow.values[value].maker == OUTSIDE
     }
     return len(kept) >= len(call.tensors) // 2

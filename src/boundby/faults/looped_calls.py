@@ -49,9 +49,9 @@ def detect(step: StepView) -> Detection | None:
         if one.is_uniform and one.source not in known
         if not one.is_recurrence and not one.is_rollout
     ]
-    if sum(loop.apart * loop.ns for loop in loops) < _COUNTS * step.wall_ns:
+    if sum(loop.independent_share * loop.ns for loop in loops) < _COUNTS * step.wall_ns:
         return None
-    loops.sort(key=lambda loop: -loop.apart * loop.ns)
+    loops.sort(key=lambda loop: -loop.independent_share * loop.ns)
     rounds = max(loop.rounds for loop in loops)
     return Detection(
         low=together(step, loops, left=0.5),

@@ -32,7 +32,7 @@ from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import FUSED_LAYER_PYTHON, NODE_NS, RECORDING_SHARE
 from boundby.model.assumptions.program_savings import UNRECORDED_WORK_SHARE
 from boundby.model.estimate import Estimate
-from boundby.step.fresh_pages import pages_a_step, pages_ns
+from boundby.step.fresh_pages import pages_ns, pages_per_step
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.nesting import Mask
 from boundby.step.rows import python_ns, rows_of_call, time_of_rows
@@ -106,7 +106,7 @@ def _recording_ns(step: StepView, rows: Mask, share: float) -> float:
 def _pages_ns(step: StepView, ops: list[int]) -> float:
     total = sum(step.op_records[i].ns for i in ops)
     share = total / max(1.0, sum(op.ns for op in step.op_records))
-    return pages_ns(step, share * pages_a_step(step))
+    return pages_ns(step, share * pages_per_step(step))
 
 
 def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:

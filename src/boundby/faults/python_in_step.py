@@ -37,7 +37,7 @@ from boundby.model import units
 from boundby.model.assumptions.program_savings import SCRIPT_LEFT
 from boundby.step.loops import looping_lines
 from boundby.step.model import Edit, HostTime, StepView
-from boundby.step.user_python import own_lines, own_python
+from boundby.step.user_python import own_lines, user_python
 
 # A line with a smaller share of it is not named.
 _COUNTS = 0.1
@@ -45,7 +45,7 @@ _MOST_LINES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
-    own = own_python(step)
+    own = user_python(step)
     if own.likely.ns <= 0 or not (lines := step.memoised(own_lines)):
         return None
     least = _COUNTS * sum(one.ns for one in lines.values())

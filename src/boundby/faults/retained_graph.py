@@ -30,7 +30,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import NODE_NS
 from boundby.model.assumptions.program_savings import RETAINED_NODE_SHARE
-from boundby.step.fresh_pages import kept_a_step, pages_a_step, pages_ns
+from boundby.step.fresh_pages import kept_pages_per_step, pages_ns, pages_per_step
 from boundby.step.model import Edit, StepView
 
 
@@ -40,7 +40,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     creates = any(one.create for one in found)
     nodes_ns = _nodes_ns(step) if creates else 0.0
-    pages, grown = pages_a_step(step), kept_a_step(step)
+    pages, grown = pages_per_step(step), kept_pages_per_step(step)
     # The graph alone holds the memory by which the process grows in every step; the other pages may
     # be allocated without it too.
     likely, most = pages_ns(step, (pages + grown) / 2), pages_ns(step, pages)

@@ -8,6 +8,9 @@ from typing import Any
 
 from boundby.fixes.attributes import PatchSet
 
+# What a user would write.
+CHANGE = "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None"
+
 
 def skip_unneeded_masks() -> PatchSet:
     """Without padding, transformers leaves the mask to the kernel, unless it is being traced.

@@ -42,7 +42,7 @@ from boundby.ops.registry import (
     formula,
     names,
     op_class,
-    own,
+    own_cost,
 )
 
 __all__ = [
@@ -57,5 +57,5 @@ __all__ = [
     "formula",
     "names",
     "op_class",
-    "own",
+    "own_cost",
 ]

@@ -160,7 +160,7 @@ def _sparse_product(call: OpCall) -> Cost | None:
     )
 
 
-def own(cost: Cost, inside: Cost) -> Cost:
+def own_cost(cost: Cost, inside: Cost) -> Cost:
     """Return an operator's own cost, given the total cost of the operators it calls.
 
     `aten::convolution` around `aten::mkldnn_convolution` does nothing itself; `aten::addmm` that

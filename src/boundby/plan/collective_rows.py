@@ -16,7 +16,7 @@ from boundby.model.plan import PlanRow
 from boundby.plan import assumptions, chips, collectives
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Group
-from boundby.plan.row_values import Row, RowError, needed, number
+from boundby.plan.row_values import Row, RowError, number, required
 
 # Messages that reach the links' rate; chips of an ordinary server.
 _LARGE, _NODE = 100e6, 16
@@ -35,7 +35,7 @@ def predict(row: Row) -> PlanRow:
         raise RowError("no algbw_gbps or no message_bytes")
     name = row.get("collective") or ""
     target = chips.find(row.get("chip") or "")
-    count = needed(row, "chips_total")
+    count = required(row, "chips_total")
     nodes = round(number(row, "nodes") or 1)
     if count < 2 or nodes < 1 or count % nodes:
         raise RowError(f"{count} chips on {nodes} nodes")

@@ -24,7 +24,7 @@ class States(Record, frozen=True, kw_only=True):
     optimizer: float = 12.0
 
 
-class Held(Record, frozen=True, kw_only=True):
+class WeightsPerChip(Record, frozen=True, kw_only=True):
     """Parameters that one chip computes with, before any sharding over replicas."""
 
     dense: float
@@ -36,7 +36,7 @@ class Held(Record, frozen=True, kw_only=True):
 
 
 @functools.lru_cache(maxsize=4096)
-def held(config: ModelConfig, mesh: Mesh) -> Held:
+def weights_per_chip(config: ModelConfig, mesh: Mesh) -> WeightsPerChip:
     """Weights of the fullest pipeline stage on one chip."""
     experts = config.moe_layers * config.expert_params(config.experts)
     embedding = config.vocab * config.hidden
@@ -44,7 +44,7 @@ def held(config: ModelConfig, mesh: Mesh) -> Held:
     split = mesh.tensor * mesh.pipeline
     tables = embedding if mesh.pipeline > 1 else config.vocab_params
     spread = mesh.expert if mesh.expert > 1 else mesh.tensor
-    return Held(
+    return WeightsPerChip(
         dense=layers / split + tables / mesh.tensor, experts=experts / (spread * mesh.pipeline)
     )
 
@@ -88,7 +88,7 @@ def parts(
     states: States,
 ) -> list[PlanMemory]:
     """Memory by part on the fullest chip."""
-    mine = held(config, mesh)
+    mine = weights_per_chip(config, mesh)
     replicas = mesh.holders.fsdp
     expert_replicas = max(1.0, replicas * mesh.tensor / mesh.expert)
 

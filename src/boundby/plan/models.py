@@ -146,7 +146,7 @@ _SAME = {
 }
 
 
-def known(name: str) -> ModelConfig | None:
+def find_model(name: str) -> ModelConfig | None:
     """The model of the table with this name, regardless of capitals and hyphens."""
     names = {**{key: key for key in MODELS}, **_SAME}
     squeezed = {_squeezed(key): found for key, found in names.items()}
@@ -175,7 +175,7 @@ def find(name: str) -> ModelConfig:
     path = Path(name)
     if name not in MODELS and (path.suffix == ".json" or path.is_dir()):
         return from_config(path / "config.json" if path.is_dir() else path)
-    if found := known(name) or known(_bare(name)):
+    if found := find_model(name) or find_model(_bare(name)):
         return found
     near = difflib.get_close_matches(_bare(name).lower(), MODELS, n=3, cutoff=0.7)
     if near:

@@ -33,7 +33,7 @@ def number(row: Row, name: str) -> float | None:
     return value
 
 
-def needed(row: Row, name: str) -> int:
+def required(row: Row, name: str) -> int:
     """The value of a column that a prediction needs."""
     value = number(row, name)
     if not value or round(value) < 1:
@@ -41,7 +41,7 @@ def needed(row: Row, name: str) -> int:
     return round(value)
 
 
-def ways(row: Row, name: str) -> int:
+def axis_size(row: Row, name: str) -> int:
     """Ways of a mesh axis; 1 if not stated."""
     return max(1, round(number(row, name) or 1))
 

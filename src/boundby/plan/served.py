@@ -132,7 +132,7 @@ def _terms(step: Decode) -> list[PlanTerm]:
     parts: list[tuple[str, TermKind, float, str, str | None]] = [
         ("weights and products", "matmul", step.products, "weights", None),
         ("keys and values", "memory", step.cache, "keys-and-values", None),
-        ("other operators", "memory", step.others, "memory", None),
+        ("other operators", "memory", step.other_kernels, "memory", None),
         ("all-reduces", "collective", step.links, "all-reduce", "tensor"),
         ("tokens to experts", "collective", step.exchange, "dispatch", "expert"),
         ("engine", "overhead", step.fixed, "engine", None),

@@ -66,14 +66,14 @@ class Decode(NamedTuple):
 
     products: float
     cache: float
-    others: float
+    other_kernels: float
     links: float
     exchange: float
     fixed: float
 
     @property
     def ns(self) -> float:
-        parts = self.products + self.cache + self.others + self.fixed
+        parts = self.products + self.cache + self.other_kernels + self.fixed
         return parts + self.links + self.exchange
 
 
@@ -160,7 +160,7 @@ def decode(config: ModelConfig, service: Service, target: Target, batch: int) ->
     device = Decode(
         products=products,
         cache=kernels.stream(target, cache).ns,
-        others=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
+        other_kernels=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
         links=_links_ns(config, service, target, batch, _small_collective_ns(target)),
         exchange=_exchange_ns(config, service, target, batch, _small_collective_ns(target)),
         fixed=0.0,

@@ -14,7 +14,7 @@ import msgspec
 from boundby.plan import assumptions, chips, models, serving
 from boundby.plan.chips import Target
 from boundby.plan.model_config import ModelConfig
-from boundby.plan.row_values import Row, RowError, half, needed, number
+from boundby.plan.row_values import Row, RowError, half, number, required
 from boundby.plan.serving import Service
 
 # The unit of each metric.
@@ -57,10 +57,10 @@ def model_of(row: Row) -> ModelConfig:
     """The model of this name, or one of the sizes stated: the feed-forward width follows from
     the number of parameters."""
     name = row.get("model", "")
-    known = models.known(name)
+    known = models.find_model(name)
     if known is not None:
         return known
-    hidden, layers, heads = needed(row, "hidden"), needed(row, "layers"), needed(row, "heads")
+    hidden, layers, heads = required(row, "hidden"), required(row, "layers"), required(row, "heads")
     params, active = number(row, "params_b"), number(row, "active_params_b")
     if params is None:
         raise RowError("no params_b")
@@ -74,7 +74,7 @@ def model_of(row: Row) -> ModelConfig:
         kv_heads=round(number(row, "kv_heads") or heads),
         head_dim=round(number(row, "head_dim") or hidden // heads),
         ffn=0,
-        vocab=needed(row, "vocab"),
+        vocab=required(row, "vocab"),
     )
     room = params * 1e9 - bare.vocab_params - layers * bare.attention_params
     if room <= 0:
@@ -127,7 +127,7 @@ def case_of(row: Row) -> ServingCase:
     if not batch:
         raise RowError("no batch")
     saturated = batch == "max"
-    sequences = 1 if saturated else max(1, needed(row, "batch"))
+    sequences = 1 if saturated else max(1, required(row, "batch"))
     tensor = max(1, round(number(row, "tp") or 1))
     pipeline = max(1, round(number(row, "pp") or 1))
     cache = _DTYPES.get(row.get("kv_dtype", ""), "bfloat16")

@@ -344,7 +344,7 @@ def _weight_traffic(
     """
     forward_ns, backward_ns = beside
     mesh = mesh.holders
-    params = memory.held(config, mesh).total
+    params = memory.weights_per_chip(config, mesh).total
     found = []
     if mesh.fsdp > 1:
         gather = _by_layer(collectives.all_gather_ns, 2 * params, config, mesh, "fsdp", target)
@@ -400,7 +400,9 @@ def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Tar
     With ZeRO-3 a chip adds its own part only. Programs that sum in the products that compute the
     gradients (Megatron with Transformer Engine) hide it behind their arithmetic.
     """
-    params = memory.held(config, mesh).total / (mesh.holders.fsdp if mesh.gathers else 1)
+    params = memory.weights_per_chip(config, mesh).total / (
+        mesh.holders.fsdp if mesh.gathers else 1
+    )
     return kernels.stream(target, 2 * job.states.gradients * params).ns
 
 
@@ -410,7 +412,7 @@ def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
     Weights, gradients and both moments are read, weights and moments written, in 32 bits:
     28 bytes a parameter.
     """
-    params = memory.held(config, mesh).total / mesh.holders.fsdp
+    params = memory.weights_per_chip(config, mesh).total / mesh.holders.fsdp
     one = kernels.tensor(max(1, round(params)), dtype="float32")
     call = OpCall(name="aten::_fused_adamw_", args=((one,), (one,), (one,), (one,)))
     return kernels.pointwise(target, call).ns

@@ -20,7 +20,7 @@ from boundby.plan.layers import Attention, Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import Latent, ModelConfig
 from boundby.plan.operator import DTYPES
-from boundby.plan.row_values import Row, RowError, half, needed, number, prefix, ways
+from boundby.plan.row_values import Row, RowError, axis_size, half, number, prefix, required
 from boundby.plan.training import Training
 
 
@@ -93,9 +93,9 @@ def model_of(row: Row) -> ModelConfig:
     Heads that are not stated are 128 wide, layers follow from the number of parameters.
     """
     notes, text = _notes(row), _text(row)
-    if not number(row, "hidden") and (known := models.known(row.get("model", ""))):
+    if not number(row, "hidden") and (known := models.find_model(row.get("model", ""))):
         return known
-    hidden = needed(row, "hidden")
+    hidden = required(row, "hidden")
     heads = round(number(row, "heads") or max(1, hidden // _HEAD_WIDTH))
     experts = round(number(row, "experts") or 0)
     ffn = round(number(row, "ffn") or 0) or round(number(row, "moe_ffn") or 4 * hidden)
@@ -114,11 +114,11 @@ def model_of(row: Row) -> ModelConfig:
         kv_heads=round(number(row, "kv_heads") or heads),
         head_dim=round(number(notes, "head_dim") or hidden // heads),
         ffn=ffn,
-        vocab=_padded(needed(row, "vocab")),
+        vocab=_padded(required(row, "vocab")),
         gated=notes.get("mlp", "plain") == "gated",
         tied="tied embeddings" in text,
         experts=experts,
-        active_experts=needed(row, "active_experts") if experts else 0,
+        active_experts=required(row, "active_experts") if experts else 0,
         moe_ffn=round(number(row, "moe_ffn") or ffn) if experts else 0,
         shared_experts=int(shared[1]) if shared else 0,
         dense_layers=int(dense[1] or 1) if dense else 0,
@@ -173,9 +173,9 @@ _UNITS = ("matmul.bfloat16", "matmul.float16", "matmul.float8")
 
 def mesh_of(row: Row, devices: int) -> Mesh:
     """The layout; unless stated, optimizer states are sharded over all replicas."""
-    tensor = ways(row, "tp")
-    pipeline = ways(row, "pp")
-    context = ways(row, "cp")
+    tensor = axis_size(row, "tp")
+    pipeline = axis_size(row, "pp")
+    context = axis_size(row, "cp")
     replicas = max(1, devices // (tensor * pipeline * context))
     sharding, _, size = row.get("fsdp", "").strip().lower().partition(":")
     level = re.fullmatch(r"zero[-_ ]?([123])", sharding)
@@ -194,8 +194,8 @@ def mesh_of(row: Row, devices: int) -> Mesh:
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        interleave=ways(row, "vpp"),
-        expert=ways(row, "ep"),
+        interleave=axis_size(row, "vpp"),
+        expert=axis_size(row, "ep"),
         sequence=sequence or bool(stated and tensor > 1 and "bridge" in row["id"]),
     )
 
@@ -218,7 +218,7 @@ def case_of(row: Row) -> Case:
     facts = _FACTS.get(source, _Facts())
     config = model_of(row)
     target = target_of(row)
-    count = needed(row, "gpus" if single else "chips")
+    count = required(row, "gpus" if single else "chips")
     per_chip = 2 if "2 per chip" in _text(row) else 1
     mesh = mesh_of(row, count * per_chip)
     joined = per_chip > 1 and target.is_tpu and mesh.fsdp % per_chip == 0
@@ -226,7 +226,7 @@ def case_of(row: Row) -> Case:
         mesh = msgspec.structs.replace(mesh, fsdp=mesh.fsdp // per_chip)
     elif per_chip > 1:
         target = half(target)
-    sequence = needed(row, "seq_len")
+    sequence = required(row, "seq_len")
     micro = number(row, "micro_batch") or None
     batch = _batch(row, sequence, single=single)
     if batch is None:
@@ -288,7 +288,7 @@ def _capacity(row: Row) -> float | None:
 def _batch(row: Row, sequence: int, *, single: bool) -> float | None:
     """Sequences of a step."""
     if single:
-        return float(needed(row, "global_batch_seqs"))
+        return float(required(row, "global_batch_seqs"))
     tokens = number(row, "global_batch_tokens")
     return tokens / sequence if tokens else None
 

@@ -108,7 +108,7 @@ class LiveEngine(StepHook):
         self._first_uses.call_begins(args, kwargs)
         if self._recorder.is_open:
             self._recorder.call_begins(called, args, kwargs)
-            self._sites.called(called, is_recorded=self._torch.is_grad_enabled())
+            self._sites.module_called(called, is_recorded=self._torch.is_grad_enabled())
             self._add_model(called)
         elif self._open is not None and self._open.block.preparing and self._board.on:
             # Not in timed blocks: it would add to the variant's time alone.
@@ -346,7 +346,7 @@ class LiveEngine(StepHook):
                 evidence.changes_made[key] = sorted(words)
         for key in {*action.variant} - evidence.objects.keys():
             evidence.objects[key] = self._sites.of(self._board.objects(key))
-        evidence.sites = self._sites.seen()
+        evidence.sites = self._sites.program_sites()
         name = " + ".join(key.partition("/")[2] for key in action.variant) or "the unchanged script"
         activity = "checking" if isinstance(action, Check) else "preparing" * action.preparing
         evidence.now = f"{activity} {name}".strip()
@@ -360,7 +360,7 @@ class LiveEngine(StepHook):
         self._board.set(BASELINE)
         self._restore_compile_limits()
         self._evidence.running = BASELINE
-        self._evidence.sites = self._sites.seen()
+        self._evidence.sites = self._sites.program_sites()
         self._on_done()
 
     def _raise_compile_limits(self) -> None:

@@ -45,7 +45,7 @@ class SiteRecorder:
         self._lines.close()
         self._swaps.undo()
 
-    def called(self, module: Any, *, is_recorded: bool) -> None:
+    def module_called(self, module: Any, *, is_recorded: bool) -> None:
         """`is_recorded`: by autograd."""
         self._note(self._calls, module, "models")
         for site in user_frames()[:1]:
@@ -71,7 +71,7 @@ class SiteRecorder:
     def of(self, objects: Sequence[Any]) -> list[ObjectSite]:
         return [self._site_of(item) for item in objects]
 
-    def seen(self) -> ProgramSites:
+    def program_sites(self) -> ProgramSites:
         torch = sys.modules.get("torch")
         is_cuda = torch is not None and torch.cuda.is_initialized()
         return ProgramSites(

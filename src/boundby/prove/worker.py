@@ -270,7 +270,7 @@ class _Live:
         else:
             evidence.running = ()
         if evidence.sites is None:
-            evidence.sites = self.sites.seen()
+            evidence.sites = self.sites.program_sites()
         self.save()
         # The first rank writes why; the others can only show that they failed.
         _exit(0 if self.is_first or evidence.done or evidence.script_ended else 1)

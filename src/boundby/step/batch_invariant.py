@@ -121,7 +121,7 @@ def _standing(step: StepView, flow: Flow, updated: set[int]) -> tuple[set[int], 
 
 
 def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
-    argument_values = flow.given[index]
+    argument_values = flow.arguments[index]
     values = (argument_values[place] for place in places if place < len(argument_values))
     return {value for value in values if value is not None}
 

@@ -22,7 +22,7 @@ from boundby.model.assumptions.host import COMPILED_LAUNCH_FACTOR
 from boundby.step.fusion_groups import is_fusible
 from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.model import StepView
-from boundby.step.user_python import kept
+from boundby.step.user_python import host_time_outside_model
 
 Floats = npt.NDArray[np.float64]
 # Entering a compiled function costs launches, and more for each parameter. Each graph break adds a
@@ -64,7 +64,7 @@ def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Float
     Their kernels are launched one after the other; the rest of the loop is unchanged.
     """
     launches = step.launches
-    unchanged_ns = kept(step).before_ns
+    unchanged_ns = host_time_outside_model(step).before_ns
     host = launches.host_ns - unchanged_ns
     vanished, called = _marked(step, gone), _marked(step, _libraries(step))
     uncompiled = graph_break_rows(step)

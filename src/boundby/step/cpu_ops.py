@@ -158,7 +158,7 @@ def _working(timeline: Timeline, costed: Costs) -> Mask:
         cost = costed.of_call[call] if call >= 0 and costed.is_costed[call] else None
         if cost is not None:
             inside = Cost(flops={"all": flops[row]}, bytes_read=moved[row])
-            own_cost = costs.own(cost, inside)
+            own_cost = costs.own_cost(cost, inside)
             if own_cost.bytes or own_cost.total_flops:
                 working[row] = True
                 flops[row] += own_cost.total_flops

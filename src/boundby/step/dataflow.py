@@ -49,7 +49,7 @@ class Flow:
 
     values: list[Value]
     reads: list[dict[int, float]]  # value -> bytes of it that are read
-    given: list[list[int | None]]  # the value in each tensor of the call; None if unknown
+    arguments: list[list[int | None]]  # the value in each tensor of the call; None if unknown
     makes: list[list[int]]
     makers: list[set[int]]  # the operations whose values this one reads
     # operations in the order in which the host finished issuing them: inner calls first
@@ -64,7 +64,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
     flow = Flow(
         values=[],
         reads=[{} for _ in op_records],
-        given=[[] for _ in op_records],
+        arguments=[[] for _ in op_records],
         makes=[[] for _ in op_records],
         makers=[set() for _ in op_records],
         order=_issue_order(timeline, op_records),
@@ -80,7 +80,7 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
         written = _written_at(record.name, tensors)
         for position, tensor in enumerate(tensors):
             read = tensor.storage and position != written
-            flow.given[index].append(_read(flow, current, index, tensor) if read else None)
+            flow.arguments[index].append(_read(flow, current, index, tensor) if read else None)
         made = allocated.get(index, [])
         if written:
             made = [*made, *((out.storage, out.bytes) for out in tensors[written:] if out.storage)]

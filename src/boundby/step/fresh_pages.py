@@ -31,15 +31,15 @@ def pages_ns(step: StepView, pages: float) -> float:
     return step.cpu_contention * pages * page_ns(counters) * waited_share(counters)
 
 
-def pages_a_step(step: StepView) -> float:
+def pages_per_step(step: StepView) -> float:
     """How many pages the system gives to the process in a step."""
     pages = step.host_counters.step_pages
     return statistics.fmean(pages) if pages else 0.0
 
 
-def kept_a_step(step: StepView) -> float:
+def kept_pages_per_step(step: StepView) -> float:
     """How many of those pages the process keeps: its growth in a step."""
     counters = step.host_counters
     if not counters.kept_pages or not counters.step_pages:
         return 0.0
-    return min(pages_a_step(step), counters.kept_pages / len(counters.step_pages))
+    return min(pages_per_step(step), counters.kept_pages / len(counters.step_pages))

@@ -32,11 +32,11 @@ class Loop:
     ns: float
 
     @property
-    def apart(self) -> float:
+    def independent_share(self) -> float:
         """The share of its operators that do not depend on another iteration."""
         return 1 - sum(map(len, self.chained)) / len(self.records)
 
     @property
     def is_recurrence(self) -> bool:
         """Whether most of its operators depend on the iteration before."""
-        return self.apart < 1 - CHAINED
+        return self.independent_share < 1 - CHAINED

@@ -70,9 +70,11 @@ def _python_of_loops(step: StepView, loops: Sequence[Loop]) -> float:
     for loop in loops:
         for line, part in share_between(step, *loop.spans).items():
             is_loop_line = line == loop.line or line in loop.lines
-            shares[line] = max(shares[line], loop.apart * (1.0 if is_loop_line else part))
+            shares[line] = max(
+                shares[line], loop.independent_share * (1.0 if is_loop_line else part)
+            )
         for line in (loop.line, *loop.lines):
-            shares[line] = max(shares[line], loop.apart)
+            shares[line] = max(shares[line], loop.independent_share)
     return step.cpu_contention * sum(
         python.get(line, 0.0) * share for line, share in shares.items()
     )

@@ -202,6 +202,10 @@ class StepView(ABC):
         ranked = sorted((s for s in total if total[s] >= least), key=lambda source: -total[source])
         return [self.timeline.sources[s] for s in ranked if 0 <= s < len(self.timeline.sources)]
 
+    def scaled(self, indices: Iterable[int], share: float) -> Edit:
+        """The edit in which these operators take a share of their time."""
+        return Edit.set_time({index: share * self.op_records[index].ns for index in indices})
+
     def actions_of(self, indices: Iterable[int]) -> Ints:
         """The host actions that issue some operators; none on a CPU, or without host events."""
         wanted = np.isin(self._member[self.launches.order], list(indices))
@@ -230,10 +234,6 @@ class StepModel(StepView):
     @abstractmethod
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
         """Apply the edit to the execution of the step; operator times are already edited."""
-
-    def scaled(self, indices: Iterable[int], share: float) -> Edit:
-        """The edit in which these operators take a share of their time."""
-        return Edit.set_time({index: share * self.op_records[index].ns for index in indices})
 
     def saving(self, edit: Edit) -> float:
         """By how much the edit shortens the clean step, in ns.

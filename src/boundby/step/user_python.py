@@ -92,7 +92,7 @@ def _calls_programs(timeline: Timeline) -> Mask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class UserPython:
     """The script's own Python in the clean step: the likely time, and at most, if the profiler did
     not slow it."""
 
@@ -100,13 +100,13 @@ class Own:
     most: HostTime
 
 
-def own_python(step: StepView) -> Own:
+def user_python(step: StepView) -> UserPython:
     """The time of the script's own Python, without making a loader's batches and without a library
     that runs the model: a trainer's loop is not the script's."""
     launches = step.launches
     if step.device == "cpu":
         likely_ns, most_ns = (0.0, 0.0) if step.no_user_python else step.memoised(_own_on_cpu)
-        return Own(
+        return UserPython(
             likely=HostTime(after_ns=step.cpu_contention * likely_ns),
             most=HostTime(after_ns=step.cpu_contention * most_ns),
         )
@@ -116,7 +116,7 @@ def own_python(step: StepView) -> Own:
     profiled, passed = step.memoised(_own_beside_a_device)
     likely = np.minimum(1.0, profiled / passed) * clean
     most = np.minimum(clean, np.maximum(profiled, likely))
-    return Own(
+    return UserPython(
         likely=HostTime(before_ns=likely[:-1], after_ns=float(likely[-1])),
         most=HostTime(before_ns=most[:-1], after_ns=float(most[-1])),
     )
@@ -141,7 +141,7 @@ def _own_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
     return in_stretches(step.launches, step.timeline, script_stretches)
 
 
-def kept(step: StepView) -> HostTime:
+def host_time_outside_model(step: StepView) -> HostTime:
     """The host time that does not depend on how the model is run: the script's own Python, a
     library's outside of the model, and waiting for batches."""
     launches = step.launches

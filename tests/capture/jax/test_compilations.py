@@ -41,7 +41,7 @@ def test_time_inside_another_report_is_counted_once(monkeypatch: pytest.MonkeyPa
         now = at_s * 10**9
         found[0](event, seconds, "step")
     assert seen.spent_ns == pytest.approx(8e9)
-    assert [one.ns for one in seen.seen] == [4e9]
+    assert [one.ns for one in seen.compilations] == [4e9]
 
 
 def test_the_runs_account_has_the_compile_time(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class HostSpeedSampler:
     """All samples so far, in ns per addition."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.seen: list[float] = []
+        self.samples_ns: list[float] = []
         self._clock = clock
         self._last: int | None = None
 
@@ -30,5 +30,5 @@ class HostSpeedSampler:
         now = self._clock()
         if self._last is None or now - self._last >= _APART_NS:
             # The minimum of a few: one may have been interrupted.
-            self.seen.append(min(addition_ns(_ADDITIONS) for _ in range(_LOOPS)))
+            self.samples_ns.append(min(addition_ns(_ADDITIONS) for _ in range(_LOOPS)))
             self._last = now

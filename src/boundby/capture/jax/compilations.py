@@ -37,7 +37,7 @@ class Compilations:
     def __init__(
         self, jax: Any, hooks: JaxHooks, step: Callable[[], int], guard: Guard | None = None
     ) -> None:
-        self.seen: list[Compilation] = []
+        self.compilations: list[Compilation] = []
         self.spent_ns = 0.0  # tracing, lowering and compiling
         # Intervals of `spent_ns`, one after the other, each with its begin.
         self._spent: list[tuple[float, float]] = []
@@ -71,7 +71,7 @@ class Compilations:
             for one in self._hooks.functions:
                 if function in (one.name, f"jit({one.name})"):
                     one.is_quiet = False
-        self.seen.append(Compilation(step=self._step(), function=function, ns=ns, why=why))
+        self.compilations.append(Compilation(step=self._step(), function=function, ns=ns, why=why))
 
     def close(self) -> None:
         """Listen no longer; a second call does nothing."""

@@ -297,8 +297,8 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
-        taken.addition_ns = [ns for speed in self._host_speeds.values() for ns in speed.seen]
-        taken.issue_addition_ns = self._host_speeds[Window.ISSUE].seen
+        taken.addition_ns = [ns for speed in self._host_speeds.values() for ns in speed.samples_ns]
+        taken.issue_addition_ns = self._host_speeds[Window.ISSUE].samples_ns
         taken.phases = usual_phases(windows.issue, windows.steady)
         distributed = self._torch.distributed
         if distributed.is_available() and distributed.is_initialized():

@@ -136,7 +136,7 @@ class _Autocast:
                 return
         run: list[Statement] = []
         for statement in statements:
-            if file.ran_whole(statement):
+            if file.is_fully_executed(statement):
                 run.append(statement)
                 continue
             self._wrap(file, run)
@@ -145,7 +145,9 @@ class _Autocast:
                 continue
             for block in blocks_of(statement):
                 inner = [
-                    child for child in block.children if _is_statement(child) and file.ran(child)
+                    child
+                    for child in block.children
+                    if _is_statement(child) and file.is_executed(child)
                 ]
                 if any(self._calls_model(file, child) for child in inner):
                     self._cover(file, cast(list[Statement], inner))
@@ -191,7 +193,7 @@ def _is_statement(node: cst.CSTNode) -> bool:
 
 
 def _may_run(file: SourceFile, node: cst.CSTNode) -> bool:
-    return file.ran(node) or file.ran_whole(node)
+    return file.is_executed(node) or file.is_fully_executed(node)
 
 
 def _names(file: SourceFile, node: cst.CSTNode) -> Iterator[str]:

@@ -49,7 +49,7 @@ def write_cudnn_benchmark(program: Program, fix: ChosenFix) -> None:
         (file, assign)
         for file in program.files.values()
         for assign in file.find(cst.Assign)
-        if file.ran(assign) and file.full_name(assign.targets[0].target) == name
+        if file.is_executed(assign) and file.full_name(assign.targets[0].target) == name
     ]
     for file, assign in assignments:
         file.change(assign.value, lambda _: cst.Name("True"))

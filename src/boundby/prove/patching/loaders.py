@@ -49,7 +49,7 @@ def write_pinned(program: Program, fix: ChosenFix) -> None:
 
 def _copy_without_waiting(file: SourceFile, statement: cst.CSTNode) -> None:
     """`x.to(device)` of a batch: in plain assignments at the beginning of the loop's body."""
-    if not isinstance(statement, cst.SimpleStatementLine) or not file.ran(statement):
+    if not isinstance(statement, cst.SimpleStatementLine) or not file.is_executed(statement):
         return
     for small in statement.body:
         if not isinstance(small, cst.Assign):

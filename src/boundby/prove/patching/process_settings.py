@@ -81,7 +81,7 @@ def torch_import(file: SourceFile) -> list[str]:
             for alias in small.names
         )
         for statement in file.module.body
-        if isinstance(statement, cst.SimpleStatementLine) and file.ran(statement)
+        if isinstance(statement, cst.SimpleStatementLine) and file.is_executed(statement)
         for small in statement.body
     )
     return [] if imported else ["import torch"]
@@ -108,7 +108,7 @@ def _allow(program: Program, setting: str) -> None:
     """Set a flag to True where the program sets it."""
     for file in program.files.values():
         for assign in file.find(cst.Assign):
-            if file.ran(assign) and file.full_name(assign.targets[0].target) == setting:
+            if file.is_executed(assign) and file.full_name(assign.targets[0].target) == setting:
                 file.change(assign.value, lambda _: cst.Name("True"))
 
 
@@ -140,7 +140,7 @@ def _top_imports(file: SourceFile) -> Iterator[Statement]:
         if (
             isinstance(statement, cst.SimpleStatementLine)
             and all(isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body)
-            and file.ran(statement)
+            and file.is_executed(statement)
         ):
             yield statement
 

@@ -64,7 +64,7 @@ class SourceFile:
         return (node for node in self._nodes if isinstance(node, kind))
 
     def executed_calls(self) -> Iterator[cst.Call]:
-        return (call for call in self.find(cst.Call) if self.ran(call))
+        return (call for call in self.find(cst.Call) if self.is_executed(call))
 
     def full_name(self, node: cst.CSTNode) -> str:
         """The name with imports resolved: `torch.optim.AdamW`; empty if it is not a name."""
@@ -92,24 +92,24 @@ class SourceFile:
             default=None,
         )
 
-    def ran(self, node: cst.CSTNode) -> bool:
+    def is_executed(self, node: cst.CSTNode) -> bool:
         """Whether any line of an expression or of a simple statement was executed."""
         return not self._executed.isdisjoint(self.lines_of(node))
 
-    def ran_whole(self, statement: cst.CSTNode) -> bool:
+    def is_fully_executed(self, statement: cst.CSTNode) -> bool:
         """Whether all statements in it were executed, except those without code."""
         if isinstance(statement, cst.SimpleStatementLine):
-            return self.ran(statement) or all(map(_has_no_code, statement.body))
+            return self.is_executed(statement) or all(map(_has_no_code, statement.body))
         first_line = self._places[statement].start.line
         if not isinstance(statement, cst.Try) and first_line not in self._executed:
             return False
-        return all(self.ran_whole(inner) for inner in inner_statements(statement))
+        return all(self.is_fully_executed(inner) for inner in inner_statements(statement))
 
     # Editing
 
     def change(self, node: cst.CSTNode, change: Change) -> None:
         """Replace an executed node by the result of `change`."""
-        if not self.ran(node):
+        if not self.is_executed(node):
             raise CannotWriteError(
                 f"line {self.lines_of(node).start} of {self.path.name} never ran"
             )
