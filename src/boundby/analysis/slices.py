@@ -26,7 +26,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 def slices_of(timeline: Timeline, attribution: Attribution) -> list[Slice]:
-    """At most 20,000 slices, the longest of each kind, in order of lanes, then of time.
+    """The slices of a step, at most 20,000: the longest of each kind, in order of lanes, then of
+    time.
 
     A kernel's launch is kept with it. Python frames are left out, because they nest too deep for a
     screen, except modules and functions without operators: the time of Python itself.

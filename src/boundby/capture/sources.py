@@ -23,7 +23,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What its files are called in messages: "torch profiler trace"."""
+        """The name of its files in messages: "torch profiler trace"."""
 
     def recognises(self, path: Path) -> bool:
         """Whether the file has this format, by its content."""

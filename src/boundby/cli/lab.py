@@ -83,7 +83,7 @@ def command(
 
 @contextlib.contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """On SIGTERM, for example from a time limit, end as after Ctrl-C, with the results so far."""
+    """Handle SIGTERM, for example from a time limit, like Ctrl-C: end with the results so far."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -288,7 +288,7 @@ def attend_child(
 
 
 def _claim(path: Path) -> bool:
-    """Of several independent processes, the first one is shown."""
+    """Whether this process is the one that is shown: the first of several independent ones."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:

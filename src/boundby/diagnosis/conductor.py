@@ -40,7 +40,7 @@ _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profi
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """What is known of a profiled step, or of a step of which only the time is known."""
+    """The account of a profiled step, or of a step of which only the time is known."""
 
     attribution: Attribution
     verdict: Verdict = _NO_VERDICT

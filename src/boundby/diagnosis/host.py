@@ -48,7 +48,7 @@ def slower_than_measured(speed: HostSpeed, machine: Machine) -> float:
 
 
 def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float) -> float:
-    """On a CPU, the factor by which other processes that use its cores slow a step's work.
+    """The factor by which other processes that use a CPU's cores slow a step's work.
 
     The script's own processes are left out: they use cores in each step in any case.
     """

@@ -90,7 +90,7 @@ class Detection:
 
 
 class Stage(enum.IntEnum):
-    """What a fix changes; faults are fixed together in this order.
+    """The part of a step that a fix changes; faults are fixed together in this order.
 
     What replaces operators comes before what fuses the remaining ones, then host time, and
     launches last: a captured graph contains what the others left.

@@ -116,7 +116,8 @@ def _moving(step: StepView, record: OpRecord) -> float:
 
 
 def _from_roofs(step: StepView, index: int) -> float:
-    """Without a benchmark: as far above the new roofline as above the old one."""
+    """The time by the roofs, without a benchmark: as far above the new roofline as above the old
+    one."""
     cost = step.op_records[index].cost
     machine = step.machine
     assert cost is not None

@@ -108,8 +108,8 @@ def _side_of(step: StepView, index: int) -> Scores | None:
 
 
 def _worth_fusing(step: StepView, sides: dict[Scores, int]) -> dict[Scores, int]:
-    """Without short ones that could not be benchmarked, such as those of a decoder that attends to
-    few tokens beside an encoder that attends to many."""
+    """The attentions without short ones that could not be benchmarked, such as those of a decoder
+    that attends to few tokens beside an encoder that attends to many."""
     mine = [
         index for index in range(len(step.op_records)) if touches_scores(step, index, set(sides))
     ]
@@ -136,8 +136,8 @@ def _softmaxes(step: StepView) -> list[int]:
 
 
 def _without_look_alikes(step: StepView, mine: list[int], sides: dict[Scores, int]) -> list[int]:
-    """If a head is as wide as the sequence is long, its queries have the shape of scores:
-    operations that only copy them are left out."""
+    """The operations without those that only copy queries: if a head is as wide as the sequence is
+    long, its queries have the shape of scores."""
     op_records = [step.op_records[index] for index in mine]
     heads = ((scores[1], _head(step, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):

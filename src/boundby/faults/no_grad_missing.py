@@ -110,7 +110,7 @@ def _pages_ns(step: StepView, ops: list[int]) -> float:
 
 
 def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:
-    """On a CPU, the times of operators if their results reuse memory that was just read.
+    """The times of operators on a CPU if their results reuse memory that was just read.
 
     A graph keeps all results, so that each is written to memory that is in no near cache.
     """

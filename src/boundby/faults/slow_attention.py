@@ -174,7 +174,8 @@ def _bias(call: OpCall) -> Tensor | None:
 
 
 def _from_roof(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
-    """Without a benchmark: memory-efficient attention far below what flash attention reaches."""
+    """The faster backend and the share of the time that remains, without a benchmark: for
+    memory-efficient attention far below the share of the roof that flash attention reaches."""
     query = calls.call.tensors[0]
     rate = step.machine.rate(f"matmul.{query.dtype}")
     op_records = [step.op_records[index] for index in calls.op_records]

@@ -89,7 +89,8 @@ def _widened(step: StepView, products: set[int], near: float, casts: list[int]) 
 
 
 def _from_roofs(step: StepView, record: OpRecord) -> float:
-    """Without a benchmark: as far above the new roofline as above the old one; twice the bytes."""
+    """The time by the roofs, without a benchmark: as far above the new roofline, with twice the
+    bytes, as above the old one."""
     flops = record.cost.flops if record.cost is not None else {}
     unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
     if record.bound == "memory" or unit is None:

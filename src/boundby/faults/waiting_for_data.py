@@ -107,7 +107,8 @@ def _loader(step: StepView, workers: int) -> str:
 
 
 def _more(step: StepView, workers: int) -> str:
-    """As many workers as there are cores; more can only wait for a disk, more of them at a time."""
+    """The change that suggests more workers: as many as there are cores, or twice as many as now,
+    which overlap only waits, as for a disk."""
     cores, have = step.host_counters.cores or workers, step.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
     return f"{_loader(step, wanted)}  # {_instead_of(have)}"

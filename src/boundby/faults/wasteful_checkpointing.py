@@ -89,13 +89,13 @@ def _free_bytes(step: StepView) -> float | None:
 
 
 def _fits_in_host_memory(step: StepView, kept: float) -> bool:
-    """On a CPU no peak is known, only the host's memory."""
+    """Whether the kept results fit into the host's memory; on a CPU the peak is not known."""
     total = step.machine.memory_bytes
     return total is not None and kept < HOST_MEMORY_SHARE.value * total
 
 
 def _written(step: StepView, op_records: list[int]) -> float:
-    """What would be kept instead: the results of the recomputed operations."""
+    """The bytes that would be kept instead: the results of the recomputed operations."""
     return sum(
         cost.bytes_written for i in op_records if (cost := step.op_records[i].cost) is not None
     )

@@ -72,7 +72,8 @@ def _without_weights(original: Any) -> Any:
 
 @contextlib.contextmanager
 def attention_backend(name: str) -> Iterator[None]:
-    """Only one fused backend of `scaled_dot_product_attention`, with plain math as a fallback."""
+    """Allow one fused backend of `scaled_dot_product_attention` alone, with plain math as a
+    fallback."""
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         switches = torch.backends.cuda

@@ -142,7 +142,7 @@ class _Gradients:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What broke a capture: its end then fails again, with "a previous error"."""
+    """The first error of a failed capture: its end fails again, with "a previous error"."""
     while error.__context__ is not None:
         error = error.__context__
     return error
@@ -197,7 +197,7 @@ def _record(
 def _trained(
     torch: Any, module: Any, function: Callable[..., Any], static: list[Any]
 ) -> Callable[..., Any]:
-    """With gradients: a graph of the forward, and one of the backward.
+    """Capture a call with gradients: a graph of the forward, and one of the backward.
 
     Recorded with aliases of the parameters, in the same memory: the parameters themselves may be
     leaves of an earlier step's graph, on a stream that cannot be captured.
@@ -232,7 +232,7 @@ def _in_place_of(module: Any, twins: dict[Any, Any]) -> Iterator[None]:
 
 
 def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any]:
-    """Without gradients: one graph, its inputs copied in, its outputs copied out."""
+    """Capture a call without gradients: one graph, its inputs copied in, its outputs copied out."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -23,7 +23,7 @@ def spare_workers(cores: int | None = None) -> int:
 
 
 def most_workers(cores: int | None = None) -> int:
-    """All of the cores: for a program that does little but wait for its batches."""
+    """Workers on all cores: for a program that mostly waits for its batches."""
     return min(2 * _MOST_WORKERS, cores or cores_at_hand())
 
 

@@ -13,7 +13,7 @@ CHANGE = "transformers.masking_utils.is_tracing = lambda padding=None: padding i
 
 
 def skip_unneeded_masks() -> PatchSet:
-    """Without padding, transformers leaves the mask to the kernel, unless it is being traced.
+    """Let transformers leave the mask to the kernel also while it is traced, if nothing is padded.
 
     In a compiled or captured call it creates one, which prevents the fastest attention kernels and,
     for attention in plain operators, copies a number to the device, which cannot be captured.

@@ -13,7 +13,7 @@ _GIB = 2**30  # definition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """In bytes. `free`: what the allocator can still provide."""
+    """Memory of a device in bytes. `free`: what the allocator can still provide."""
 
     allocated: float
     free: float

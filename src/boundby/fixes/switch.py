@@ -20,7 +20,7 @@ class Program:
     optimizers: list[Any] = field(default_factory=list)
 
     def parameters(self) -> list[Any]:
-        """Of all models, each once."""
+        """The parameters of all models, each once."""
         every = [one for model in self.models for one in model.parameters()]
         return list({id(one): one for one in every}.values())
 

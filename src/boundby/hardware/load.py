@@ -8,7 +8,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class LoadMeter:
-    """Since its construction: the share of this process' runnable time without a core."""
+    """Measures the share of this process' runnable time without a core, since its construction."""
 
     def __init__(self, threads: Path = _THREADS) -> None:
         self._threads = threads

@@ -151,7 +151,8 @@ def _measure_slow(device: Device, bursts: list[Roof], findings: _Findings, gauge
 
 
 def _vector_roof(device: Device, dtype: str, chain: Roof | str, bursts: list[Roof]) -> list[Roof]:
-    """On a CPU products run on the vector units too, so these are at least as fast as products."""
+    """The roof of the vector units. On a CPU products run on them too, so it is at least that of
+    products."""
     measured = [chain] if isinstance(chain, Roof) else []
     product = next((roof for roof in bursts if roof.name == f"matmul.{dtype}"), None)
     if device.kind != "cpu" or product is None:

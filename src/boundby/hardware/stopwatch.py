@@ -73,7 +73,7 @@ def time_host(work: Workload, *, calls: int, rounds: int, settle: Workload | Non
 def time_host_in_turns(
     workloads: Sequence[tuple[Workload, int]], *, rounds: int, settle: Workload | None = None
 ) -> list[Timing]:
-    """Like `time_host` for each function, in alternating rounds.
+    """Time each function as `time_host` does, in alternating rounds.
 
     If the host's speed changes, all functions see the same changes and stay comparable.
     """

@@ -28,7 +28,7 @@ from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 
 class Place(msgspec.Struct):
-    """Where to measure."""
+    """The device of a measurement and its number of threads."""
 
     device: str | None = None
     threads: int | None = None

@@ -41,7 +41,7 @@ def _counted_twice(times: object) -> float:
 
 
 def _own_s() -> float:
-    """This process and the children it started, ended or not."""
+    """CPU time of this process and of the children it started, ended or not."""
     process = psutil.Process()
     total = process.cpu_times()
     own = total.user + total.system + total.children_user + total.children_system

@@ -21,7 +21,7 @@ class Window(Record, frozen=True, kw_only=True):
 
 
 class ConvolutionDimensions(Record, frozen=True, kw_only=True):
-    """Which dimensions of input, kernel and output have the meaning that costs depend on."""
+    """The dimensions of input, kernel and output that the cost of a convolution depends on."""
 
     input_spatial: tuple[int, ...]
     kernel_input: int

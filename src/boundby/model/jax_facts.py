@@ -8,7 +8,7 @@ from boundby.model.record import Record
 
 
 class JaxChange(Record, frozen=True, kw_only=True):
-    """What an argument was compiled for earlier, and now: "float32[32,128]", or its value."""
+    """The earlier and the present kind of a changed argument: "float32[32,128]", or its value."""
 
     argument: str
     what: Literal["shape", "dtype", "value", "structure", "sharding"]

@@ -86,7 +86,7 @@ class Settings(Record, frozen=True, kw_only=True):
 
 
 class RankInfo(Record, frozen=True, kw_only=True):
-    """Which of the processes of a job."""
+    """The rank of a process in a job."""
 
     rank: int
     world: int | None = None

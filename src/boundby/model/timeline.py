@@ -157,8 +157,8 @@ class PhaseMarks(Record, frozen=True, kw_only=True):
 
 
 class ProfilerCallCost(Record, frozen=True, kw_only=True):
-    """What the profiler adds: to a call of a Python function, to a call of a C function, and to the
-    time in which Python's own code runs, as a share of it (`of_python`)."""
+    """The time that the profiler adds: to a call of a Python function, to a call of a C function,
+    and to the time in which Python's own code runs, as a share of it (`of_python`)."""
 
     function_ns: float = 0.0
     builtin_ns: float = 0.0

@@ -250,7 +250,7 @@ def slice_scatter(call: OpCall) -> Cost:
 
 @formula("aten::repeat_interleave", op_class="movement")
 def repeat_interleave(call: OpCall) -> Cost:
-    """With repeats given as a tensor the output size is unknown."""
+    """Repeats along an axis; unknown if repeats are a tensor, because the output size is."""
     x, repeats = tensor(call, 0), argument(call, 1)
     if not isinstance(repeats, int):
         raise NotRecordedError("the repeats are a tensor")

@@ -28,7 +28,8 @@ def reduced_axes(x: Tensor, dims: Argument) -> set[int]:
 
 
 def summed_axes(call: OpCall) -> set[int]:
-    """Of a sum or a mean: (self, dtype) is over everything, or (self, dims, keepdim, dtype)."""
+    """The reduced axes of a sum or a mean: (self, dtype) is over everything, or (self, dims,
+    keepdim, dtype)."""
     return reduced_axes(tensor(call, 0), argument(call, 1) if len(call.args) > 2 else None)
 
 

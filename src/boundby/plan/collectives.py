@@ -123,7 +123,8 @@ def _ring_ns(size: float, group: Group, target: Target) -> float:
 
 
 def _tree_ns(size: float, group: Group, target: Target) -> float:
-    """Up and down a tree of the domains; inside one, a chain of its chips or the switch."""
+    """The time of an all-reduce up and down a tree of the domains; inside a domain, along a chain
+    of its chips or through the switch."""
     in_switch = target.fabric.reduces and group.local > assumptions.SWITCH_REDUCE_ABOVE
     if not in_switch and group.domains == 1:
         return math.inf

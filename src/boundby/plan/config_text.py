@@ -136,8 +136,8 @@ def _is_encoder(kind: str) -> bool:
 
 
 def _is_causal(raw: Raw, kind: str) -> bool:
-    """By what the model was made for, or by its kind; towers of images and sound have no
-    vocabulary."""
+    """Whether attention is causal, by the model's architecture or type; towers of images and sound
+    have no vocabulary."""
     made_for = " ".join(str(one) for one in raw.get("architectures") or ())
     if "CausalLM" in made_for or "MaskedLM" in made_for:
         return "CausalLM" in made_for

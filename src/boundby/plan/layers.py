@@ -245,7 +245,8 @@ def _projections(config: ModelConfig, part: Slice) -> list[tuple[int, int]]:
 def _feed_forward(
     target: Target, config: ModelConfig, rows: int, ffn: int, part: Slice, groups: int = 1
 ) -> Passes:
-    """Up (and gate), activation, down; `rows` per group."""
+    """The products and the activation of a feed-forward layer: up (and gate), activation, down;
+    `rows` per group."""
     wide = ffn * (2 if config.gated else 1)
     how = {"tuned": part.tuned, "even": part.capacity is not None}
     up = linear(target, rows, config.hidden, wide, part.dtype, groups, **how)

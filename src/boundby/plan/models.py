@@ -163,7 +163,7 @@ _SUFFIX = re.compile(r"-(instruct|chat|base|hf|it|pt|v0\.\d|\d{4})$", re.IGNOREC
 
 
 def _bare(name: str) -> str:
-    """Without the owner of a Hugging Face name and the words at its end."""
+    """The name without its owner on Hugging Face and the words at its end."""
     bare = name.rsplit("/", 1)[-1]
     while _SUFFIX.search(bare):
         bare = _SUFFIX.sub("", bare)

@@ -47,7 +47,7 @@ def parse_batch(text: str, sequence: int, replicas: int = 1) -> float:
 
 
 def parse_range(text: str) -> list[int]:
-    """Numbers of chips from "chips=8..4096", doubling, or from "8,16,64"."""
+    """The numbers of chips in "chips=8..4096", doubling, or from "8,16,64"."""
     text = text.removeprefix("chips=")
     found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
     if found:

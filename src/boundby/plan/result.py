@@ -23,7 +23,8 @@ _CONVENTION = (
 
 
 def step_range(step: Step) -> Estimate:
-    """From perfect overlap to none, both widened by the uncertainty of the efficiencies."""
+    """The range of the step time: from perfect overlap to none, widened by the uncertainty of the
+    efficiencies."""
     spread = 1 + assumptions.STEP_UNCERTAINTY
     return Estimate(
         low=min(step.overlapped_ns, step.expected_ns) / spread,
@@ -197,7 +198,7 @@ def _what_would_fit(
 
 
 def model_limits(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> list[PlanLimit]:
-    """Where this job's bounds change."""
+    """The limits of this job: sizes beyond which another resource bounds it."""
     ffn = max(1, config.moe_ffn * config.active_experts if config.experts else config.ffn)
     compute = dtype_of(job.precision)
     found = [

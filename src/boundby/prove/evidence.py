@@ -72,7 +72,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """Everything known of the variants of one script."""
+    """Everything measured of the variants of one script."""
 
     comparisons: list[Comparison] = []
     rulings: dict[Variant, Ruling] = {}

@@ -28,7 +28,7 @@ _SYSTEM = ("/dev", "/proc", "/sys")
 
 
 def note_written_files(notes: Path) -> None:
-    """From now on, append the name of each file that this process opens for writing to another
+    """Append the name of each file that this process opens for writing, from now on, to another
     file.
 
     An audit hook cannot be removed: this is for a process that runs one script.
@@ -86,7 +86,7 @@ def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]
 
 
 def note_of(written: Sequence[str]) -> list[Note]:
-    """What the report says of the files that the script wrote."""
+    """The note on the files that the script wrote."""
     if not written:
         return []
     named = ", ".join(written[:_MAX_FILES_NAMED])

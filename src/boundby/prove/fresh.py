@@ -27,7 +27,8 @@ _PROCESS_SD = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSetup:
-    """What one process runs: fixes switched on live, fixes applied at its start, replaced sources.
+    """The setup of one process: fixes switched on live, fixes applied at its start, replaced
+    sources.
 
     `drop_failing_fixes`: a fix that a process cannot apply is left out of it and of later ones.
     """

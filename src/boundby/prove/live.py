@@ -201,7 +201,8 @@ class LiveEngine(StepHook):
         )
 
     def _counted(self, opened: _OpenBlock) -> list[bool]:
-        """Which steps belong to the block: not an evaluation between, nor a first use of shapes."""
+        """For each step whether it belongs to the block: evaluations in between and first uses of
+        shapes do not."""
         return [
             self._kind in (None, kind) and not is_first
             for kind, is_first in zip(opened.kinds, opened.is_first_use, strict=True)

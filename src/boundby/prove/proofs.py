@@ -298,7 +298,7 @@ def _not_in_patch(
     evidence: Evidence,
     processes: ProcessResults,
 ) -> str:
-    """What the patch does not contain: fixes applied from outside, or left out."""
+    """The fixes that the patch does not contain: fixes applied from outside, or left out."""
     left_out = processes.final.left_out if processes.final is not None else {}
     outside = [
         f"{known[key].fix} ({why})"

@@ -51,7 +51,7 @@ class Ranks:
 
 
 class _Next(msgspec.Struct):
-    """What runs next; neither: the end."""
+    """The block or check that runs next; neither at the end."""
 
     block: Block | None = None
     check: Check | None = None

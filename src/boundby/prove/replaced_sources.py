@@ -12,7 +12,7 @@ from boundby.runtime.patching import PatchSet
 
 
 def replace_sources(sources: Mapping[str, str]) -> None:
-    """From now on, Python reads the second file in place of the first.
+    """Make Python read the second file of each pair in place of the first.
 
     Paths are unchanged for the program: its folder, its `__file__`, its neighbours.
     """

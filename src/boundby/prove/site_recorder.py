@@ -195,7 +195,7 @@ class _Lines:
             return sys.monitoring.DISABLE
 
         def close(self) -> None:
-            """On Python 3.12 later lines are reported as well, at no cost."""
+            """Stop recording lines. On Python 3.12 later lines are reported as well, at no cost."""
 
     else:
 

@@ -43,7 +43,7 @@ class ObjectSite(Record, frozen=True, kw_only=True):
 
 
 class ProgramSites(Record, frozen=True, kw_only=True):
-    """What was seen of one program.
+    """The objects and lines of one program that patches refer to.
 
     `executed` holds the lines of each user's file that ran at least once, up to the last measured
     step; a file that is not in it was not executed. Files of installed packages are not in it.

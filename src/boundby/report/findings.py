@@ -133,7 +133,8 @@ def _by_worth(diagnosis: Diagnosis, most: int) -> tuple[list[Finding], list[Find
 
 
 def _conditions(finding: Finding, others: Sequence[Finding]) -> str:
-    """What the saving assumes, what else the change fixes, and what it cannot be combined with."""
+    """The conditions of a finding: what its saving assumes, what else the change fixes, and what it
+    cannot be combined with."""
     words = [sentence(f"Seen: {finding.evidence}")] if finding.evidence else []
     if finding.assumes:
         words.append(sentence(f"Assumes: {finding.assumes}"))

@@ -24,7 +24,7 @@ _SMALLEST_PART = 0.001
 
 
 def verdict_line(diagnosis: Diagnosis) -> Text:
-    """What the step is bound by, and why."""
+    """The verdict: what the step is bound by, and why."""
     verdict = diagnosis.verdict
     bound = verdict.bound_by
     words = "Bound by: unknown" if bound == "unknown" else f"{bound.capitalize()}-bound"
@@ -91,7 +91,8 @@ _LEAST_COVERED = 0.5
 
 
 def coverage_line(diagnosis: Diagnosis) -> Text | None:
-    """What the diagnosed step leaves out, if it is less than half of the recurring run time."""
+    """A line on the parts of the run that are not the diagnosed step, if this is less than half of
+    the recurring run time."""
     run = diagnosis.run
     share = run.step_share_of_recurring if run is not None else None
     if run is None or share is None or share >= _LEAST_COVERED:

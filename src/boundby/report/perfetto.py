@@ -64,7 +64,7 @@ def _slices(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(diagnosis: Diagnosis, piece: Slice) -> dict[str, Any]:
-    """What is known about a slice; the unknown is None, not left out."""
+    """The arguments of a slice; unknown ones are None, not left out."""
     floor = piece.floor_ns
     arguments: dict[str, Any] = {
         "bound": piece.bound,

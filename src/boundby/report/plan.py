@@ -109,7 +109,7 @@ def _memory(it: PlanResult) -> Text:
 
 
 def serving_rows(it: PlanServing) -> list[tuple[str, str]]:
-    """What a service gives its users: names and values."""
+    """Latency and throughput of a service: names and values."""
     rows = [
         ("time to first token", estimate(it.first_token_ns)),
         ("time per output token", estimate(it.per_token_ns)),

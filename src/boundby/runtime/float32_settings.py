@@ -54,7 +54,8 @@ def _by_backend(backends: Any) -> Allowed:
 
 
 def _by_switches(torch: Any) -> Allowed:
-    """Before torch 2.9. Convolutions on a CPU had no switch."""
+    """The allowed dtypes by the switches of torch before 2.9. Convolutions on a CPU had no
+    switch."""
     products = _BY_LEVEL[torch.get_float32_matmul_precision()]
     loose = "tf32" if torch.backends.cudnn.allow_tf32 else "float32"
     return {

@@ -79,7 +79,7 @@ class PatchSet:
         self._undo.append(restore)
 
     def later(self, undo: Callable[[], None]) -> None:
-        """Something else to undo."""
+        """Add a function that `undo` calls."""
         self._undo.append(undo)
 
     def __len__(self) -> int:

@@ -20,10 +20,11 @@ class StepHook:
         """An outermost module, compiled function or graph is about to run."""
 
     def call_ends(self, called: Any, result: Any) -> None:
-        """It has returned this."""
+        """An outermost call has returned `result`."""
 
     def call_failed(self, called: Any, error: Exception) -> bool:
-        """It has raised. True to call it again: a change of boundby caused it and is undone."""
+        """An outermost call has raised. Return True to repeat it: a change of boundby caused the
+        error and was undone."""
         return False
 
     def backward_begins(self, roots: Any) -> None:

@@ -127,7 +127,8 @@ def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
 
 
 def _places(record: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
-    """Which arguments of an operator are samples, and which are weights; None if unknown."""
+    """The positions of an operator's arguments that are samples, and of those that are weights;
+    None if unknown."""
     name = record.name.partition("::")[2]
     vectors = tuple(at for at, tensor in enumerate(tensors) if len(tensor.shape) == 1)
     if name in _PRODUCTS:

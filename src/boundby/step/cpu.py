@@ -12,7 +12,7 @@ from boundby.step.simulator import LaunchSequence
 
 
 class CpuStep(StepModel):
-    """Nothing overlaps with the host: every saving shortens the step."""
+    """A step on a CPU. Nothing overlaps with the host: every saving shortens the step."""
 
     device = "cpu"
     # Caches, clocks and memory of a CPU differ more between a step and a benchmark: assumed to be
@@ -49,7 +49,8 @@ class CpuStep(StepModel):
 
     @property
     def data_wait(self) -> HostTime:
-        """With the waits for a core that would pass with it; time asleep needs none."""
+        """The wait for data, with the waits for a core that would end with it; a sleeping process
+        waits for no core."""
         data = self.account.overhead.parts.get("data", 0.0)
         asleep = min(data, self.wall_ns * self.host_counters.sleep_share)
         return HostTime(after_ns=self.cpu_contention * (data - asleep) + asleep)

@@ -95,7 +95,8 @@ def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
 
 
 def _written_at(name: str, tensors: Sequence[Tensor]) -> int | None:
-    """Which of its tensors an operator writes without reading, as far as its name says."""
+    """The position of the tensor that an operator writes without reading, by its name; None for
+    none."""
     if name.endswith(_OVERWRITING):
         return 0
     if len(tensors) == 2 and _COPYING.fullmatch(name):
@@ -120,7 +121,8 @@ def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> in
 def _read_own(
     flow: Flow, current: dict[int, int], index: int, inside: Sequence[int], storage: int
 ) -> None:
-    """What other operations, which it calls, write into the memory that an operation allocated."""
+    """Add what an operation reads of its own memory: values that the operations it calls wrote
+    there."""
     value = current.get(storage)
     if value is not None and (maker := flow.values[value].maker) >= 0 and inside[maker] == index:
         flow.values[value].readers.append(index)

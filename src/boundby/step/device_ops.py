@@ -127,8 +127,7 @@ def device_work(
 
 
 def _replayed_groups(device: DeviceEvents) -> Ints:
-    """Numbers below zero, one per row; rows of the same operator of a captured graph have the
-    same."""
+    """A negative number for each row; rows of the same operator of a captured graph share one."""
     single: Ints = -1 - np.arange(len(device), dtype=np.int64)
     if device.share is None:
         return single
@@ -144,7 +143,7 @@ def _winograd(cost: Cost) -> Cost:
 def _on_kernel(
     named: re.Pattern[str], timeline: Timeline, member: Ints, groups: int
 ) -> npt.NDArray[np.bool_]:
-    """Which operations run a kernel whose name matches."""
+    """The indices of operations that run a kernel whose name matches."""
     says_so = np.array([bool(named.search(name)) for name in timeline.names])
     matches = np.zeros(groups, np.bool_)
     matches[member[says_so[timeline.device.name]]] = True
@@ -241,7 +240,7 @@ def _drop_exceeded_memory_minimum(record: OpRecord, machine: Machine, cost: Cost
 
 
 def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Which host rows run a second time in backward, by activation checkpointing.
+    """A mask of the host rows that run a second time in backward, by activation checkpointing.
 
     A reentrant checkpoint also runs the backward of its part inside its own frame: rows nearer to
     the engine's evaluation of a node than to the checkpoint are that backward.

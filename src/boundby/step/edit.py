@@ -45,7 +45,7 @@ class HostTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What an edited step does differently; everything else is unchanged.
+    """A change to a step; everything that it does not mention is unchanged.
 
     `op_ns`: new times of operators, by index; one that takes no time is not executed.
     `launch_share`: the remaining share of the host time that issues an operator: its launches on a

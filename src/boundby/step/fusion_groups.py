@@ -114,8 +114,8 @@ def _made_again(
 def _sources(
     op_records: Sequence[OpRecord], flow: Flow, index: int, inside: set[int]
 ) -> dict[int, float] | None:
-    """What enters a chain to become what one of its operations makes; None if random numbers are
-    used."""
+    """The values outside a chain that an operation's result is made from; None if random numbers
+    are used."""
     sources: dict[int, float] = {}
     visited, rest = {index}, [index]
     while rest:
@@ -174,7 +174,8 @@ def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool])
 def _moved(
     step: StepView, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
 ) -> float:
-    """What enters and leaves a chain; values that only its own operations read stay inside."""
+    """The bytes that enter and leave a chain; values that only its own operations read stay
+    inside."""
     inside = set(group)
     entering: dict[int, float] = {}
     moved = 0.0

@@ -125,7 +125,7 @@ class _GapIntervals(NamedTuple):
 
 
 def _gap_intervals(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
-    """What the host did in each gap, by line and cause; then each gap's launch latency."""
+    """The host's intervals in each gap, by line and cause; then each gap's launch latency."""
     host = timeline.host
     ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
     issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)

@@ -153,7 +153,7 @@ class StepView(ABC):
 
     @property
     def flow(self) -> Flow | None:
-        """Which operator makes what for which; None if memory was not recorded."""
+        """The values that operators pass to each other; None if memory was not recorded."""
         return self.memoised(_flow)
 
     def is_for_data(self, record: OpRecord) -> bool:
@@ -172,19 +172,20 @@ class StepView(ABC):
         return self.timeline.calls[record.call] if record.call >= 0 else None
 
     def within(self, *parts: str) -> npt.NDArray[np.bool_]:
-        """Which host rows lie inside an event whose name contains one of these, or are one."""
+        """A mask of the host rows inside an event whose name contains one of these, that event
+        included."""
         names = self.timeline.names
         named = np.array([any(part in name for part in parts) for name in names] or [False])
         return self.inside(named[self.timeline.host.name])
 
     def inside(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which host rows lie inside some others, or are among them."""
+        """A mask of the host rows inside some others, these included."""
         is_inside: npt.NDArray[np.bool_] = nearest(self.timeline.host.parent, wanted) >= 0
         return is_inside
 
     def inside_both_ways(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which host rows lie inside some others or in their backward, which has rows of its own,
-        each with the operator that it belongs to."""
+        """A mask of the host rows inside some others or in their backward, which has rows of its
+        own, each with the operator that it belongs to."""
         host, inside = self.timeline.host, self.inside(wanted)
         return inside | self.inside((host.forward >= 0) & inside[host.forward])
 
@@ -236,7 +237,7 @@ class StepModel(StepView):
         """Apply the edit to the execution of the step; operator times are already edited."""
 
     def saving(self, edit: Edit) -> float:
-        """By how much the edit shortens the clean step, in ns.
+        """The time by which the edit shortens the clean step, in ns.
 
         The simulated step may differ from the clean one; the saving is taken as a share of it.
         """

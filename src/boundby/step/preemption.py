@@ -64,7 +64,7 @@ def _own_times(timeline: Timeline) -> Floats:
 
 
 def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
-    """By how much each call is longer than its peers, if it is far longer; else zero.
+    """The time by which each call exceeds its peers, if it is far longer; else zero.
 
     Peers are calls of the same name with the same shapes or, if there are too few, the same
     operator with tensors at least as large.

@@ -102,7 +102,7 @@ def _edges(timeline: Timeline, launches: LaunchSequence) -> Ints:
 
 
 def _events(timeline: Timeline, edges: Ints) -> tuple[Floats, Floats]:
-    """Between the edges, how many events the profiler recorded and their usual cost."""
+    """The number of events that the profiler recorded between the edges, and their usual cost."""
     host = timeline.host
     is_python = np.isin(host.kind, (*PYTHON_FRAMES, HostKind.DATA))
     is_operator = np.isin(host.kind, (HostKind.OP, HostKind.ANNOTATION))
@@ -117,7 +117,7 @@ def _events(timeline: Timeline, edges: Ints) -> tuple[Floats, Floats]:
 
 
 def _in_generated(timeline: Timeline, where: HostIntervals, edges: Ints) -> Floats:
-    """Between the edges, the time in generated code."""
+    """The time in generated code between the edges."""
     generated = np.array([bool(_GENERATED.search(name)) for name in timeline.names] or [False])
     generated &= np.array([not name.startswith("triton_") for name in timeline.names] or [False])
     python = np.isin(timeline.host.kind, PYTHON_FRAMES) & generated[timeline.host.name]

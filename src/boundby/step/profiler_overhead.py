@@ -99,7 +99,7 @@ def _over(amounts: Floats, of: Floats) -> Floats:
 def _longer(
     took: Floats, longer: float, wall_ns: float, phases: Mapping[str, float] | None
 ) -> Floats:
-    """By how much each phase is longer than its clean time; together, as much as the step is."""
+    """The time by which each phase exceeds its clean time; together, that of the step."""
     clean = np.array([(phases or {}).get(phase.name.lower(), 0.0) for phase in Phase])
     # Without marks all of the step is in one phase.
     if np.count_nonzero(took) < 2 or not clean.sum():

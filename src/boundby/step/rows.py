@@ -36,7 +36,7 @@ def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
 
 
 def _between_launches(step: StepView, rows: Mask) -> HostTime:
-    """On a device step, the host time in functions of these rows that issue nothing."""
+    """The host time of a device step in functions of these rows that issue nothing."""
     host, launches = step.timeline.host, step.launches
     python = rows & (host.kind == HostKind.PYTHON)
     outermost = python & ~np.append(python, False)[host.parent]
@@ -56,7 +56,7 @@ def _between_launches(step: StepView, rows: Mask) -> HostTime:
 
 
 def python_ns(step: StepView, rows: Mask) -> float:
-    """On a CPU, dispatch and Python time in these rows: their part of that time at the rows'
+    """Dispatch and Python time in these rows on a CPU: their part of that time at the rows'
     lines."""
     return step.cpu_contention * _in_rows(step, rows, "python")
 
@@ -123,7 +123,7 @@ def user_frames(step: StepView) -> Ints:
 
 
 def share_between(step: StepView, start_ns: int, end_ns: int) -> dict[str, float]:
-    """By line, the part of its time outside of kernels that passed between two moments."""
+    """For each line the part of its time outside of kernels that passed between two moments."""
     where = step.where
     main_intervals = where.on(main_thread(step.timeline))
     if end_ns <= start_ns:

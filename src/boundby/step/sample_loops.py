@@ -76,7 +76,7 @@ def _taking_out(step: StepView, samples: int) -> set[int]:
 
 
 def _near(step: StepView, sources: set[int]) -> set[int]:
-    """These lines, and those around them."""
+    """The lines together with their neighbours."""
     places = [_place(line) for line in step.timeline.sources]
     wanted = {
         (file, line + off)
@@ -92,8 +92,8 @@ def _place(line: str) -> tuple[str, int]:
 
 
 def dispatch_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
-    """On a CPU, the time to call their operations, and Python in between: all at their lines, and
-    at others while they run."""
+    """The time on a CPU to call the loops' operations, with the Python in between: all at their
+    lines, and at others while they run."""
     python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
     shares: dict[str, float] = defaultdict(float)
     for loop in loops:

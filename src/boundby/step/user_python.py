@@ -190,7 +190,7 @@ class AtLine:
 
 
 def own_lines(step: StepView) -> dict[str, AtLine]:
-    """By line; lines where operators take longer are left out."""
+    """The script's own Python by line; lines where operators take longer are left out."""
     at = step.memoised(_at_lines)
     return {
         step.timeline.sources[line]: AtLine(
@@ -202,7 +202,7 @@ def own_lines(step: StepView) -> dict[str, AtLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtLines:
-    """By line: time in intervals without operations, in operators, and outside of operators. By
+    """Times by line: in intervals without operations, in operators, and outside of operators. By
     interval: the line with most of it."""
 
     stretches: list[Stretch]

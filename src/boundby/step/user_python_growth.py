@@ -59,7 +59,7 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
 
 
 def _for_samples(step: StepView) -> float:
-    """On a CPU, the time for making batches, in this process or in workers that may have used its
+    """The time on a CPU for making batches, in this process or in workers that may have used its
     core."""
     return step.data_wait.after_ns + step.wall_ns * step.host_counters.worker_cpu_share
 

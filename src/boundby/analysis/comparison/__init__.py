@@ -84,7 +84,8 @@ def _refused(before: Diagnosis, after: Diagnosis) -> str:
 
 
 def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
-    """After over before: of the medians, resampled; of all samples if there are few."""
+    """The ratio of the medians, after over before, and whether it is beyond noise. The interval is
+    by resampling; with few samples it spans all of them."""
     expected = working_ns(after) / max(working_ns(before), 1.0)
     first, second = _samples(before), _samples(after)
     if min(len(first), len(second)) >= _FEWEST_SAMPLES:
@@ -161,7 +162,7 @@ def _groups(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 
 def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
-    """By operator and shapes, at any line: lines move between versions."""
+    """The changes by operator and shapes, at any line: lines move between versions."""
     gathered: dict[tuple[str, str], list[list[float]]] = {}
     for side, diagnosis in enumerate((before, after)):
         for row in diagnosis.ops:
@@ -184,7 +185,7 @@ def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 
 def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
-    """By source line, also if it has moved."""
+    """The changes by source line, also if a line has moved."""
     pairs, removed, added = match_lines(before, after)
     rows = [
         _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)

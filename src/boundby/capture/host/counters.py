@@ -231,7 +231,7 @@ def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]
 
 
 def _thread_times() -> dict[int, ThreadTime]:
-    """On Linux, the run time of each thread and how long it waited for a core."""
+    """The run time of each thread and how long it waited for a core; empty except on Linux."""
     found: dict[int, ThreadTime] = {}
     try:
         threads = [place.name for place in _SCHEDULER.iterdir()]
@@ -245,7 +245,8 @@ def _thread_times() -> dict[int, ThreadTime]:
 
 
 def thread_time(thread: int) -> ThreadTime | None:
-    """Since the thread began; None if the operating system does not count this."""
+    """The run time and waiting time of a thread since it began; None if the operating system does
+    not count them."""
     try:
         ran, delayed, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
         return ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))

@@ -64,7 +64,7 @@ class LineSampler:
             self._switch_s = None
 
     def samples(self) -> list[Sample]:
-        """In order of time."""
+        """The samples, in order of time."""
         return [
             Sample(time_ns, code.co_filename, code.co_name, line)
             for time_ns, code, line in self._seen

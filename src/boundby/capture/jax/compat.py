@@ -27,7 +27,8 @@ def namespace(jax: Any, path: str) -> Any:
 
 
 class Kind(NamedTuple):
-    """What jax compiles for of an array or a number; `devices` where it is spread over several."""
+    """The properties of an array or a number that jax compiles a function for; `devices` if it is
+    spread over several."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -36,7 +37,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(jax: Any, value: Any) -> Kind | None:
-    """None for what is no array and no number."""
+    """The kind of an argument; None for objects that are no array and no number."""
     try:
         of_it = jax.typeof(value)
         shape = tuple(int(extent) for extent in of_it.shape)
@@ -53,7 +54,7 @@ def is_compiled_function(value: object) -> bool:
 
 
 def public_attributes(compiled: Any) -> dict[str, Any]:
-    """What a wrapper of a compiled function must offer as well."""
+    """The names of public attributes that a wrapper of a compiled function must have too."""
     return {name: getattr(compiled, name) for name in _PUBLIC if hasattr(compiled, name)}
 
 

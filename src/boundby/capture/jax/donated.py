@@ -31,7 +31,7 @@ def next_arguments(
 
 
 def _parts(result: Any) -> list[Any]:
-    """What a result may hand on: itself, its elements and theirs."""
+    """The objects that a result may pass on: itself, its elements and their elements."""
     parts = [result]
     if isinstance(result, tuple | list):
         parts += result

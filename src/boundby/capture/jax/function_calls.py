@@ -76,7 +76,8 @@ class FunctionCalls:
 
     @property
     def accumulates(self) -> bool:
-        """It computes gradients of the same parameters several times before they are updated."""
+        """Whether it computes gradients of the same parameters several times before they are
+        updated."""
         is_once_each = self._updates >= self.calls - 1
         return not self.carries_state and self._updates > 0 and not is_once_each
 
@@ -196,7 +197,8 @@ class FunctionCalls:
     def _numpy_arguments(
         self, values: Sequence[tuple[Argument, Any]]
     ) -> dict[str, tuple[int, _Arrays, bool]]:
-        """By argument its arrays of numpy: how large, which, and whether all were given before."""
+        """The numpy arrays in each argument: their size, their identity, and whether all were
+        passed before."""
         found = {}
         for position, value in values:
             leaves = self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]

@@ -78,7 +78,8 @@ def _thread(timeline: Timeline) -> int | None:
 
 
 def _span(timeline: Timeline) -> tuple[int, int]:
-    """From the step's begin to boundby's own sync at its end: where the lines were recorded."""
+    """Start and end of the time in which lines were recorded: from the start of the step to
+    boundby's own sync at its end."""
     host = timeline.host
     return timeline.start_ns, int(host.start_ns[host.kind == HostKind.OBSERVER].max())
 

@@ -20,7 +20,7 @@ _MOST = 200_000  # events
 
 
 class LineMark(NamedTuple):
-    """From this time on a line of the user's runs, or what it calls."""
+    """The time at which a line of the user's, or a function it calls, begins to run."""
 
     time_ns: int
     file: str

@@ -49,7 +49,7 @@ class JaxProfiler:
             self._begin()
 
     def mark(self, phase: str) -> None:
-        """Nothing to do: phases inside a compiled function are found by its scopes."""
+        """Do nothing: phases inside a compiled function are found by its scopes."""
 
     def is_full(self, late_ns: float, steps: int) -> bool:
         return False

@@ -35,7 +35,7 @@ from boundby.runtime.step_hooks import StepHook, active_hooks
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class JaxCapture:
-    """What was seen of one script."""
+    """Everything recorded of one script."""
 
     main_kind: str | None
     clean: dict[str, list[float]] = dataclasses.field(default_factory=dict)
@@ -71,7 +71,7 @@ class JaxCapture:
 
     @property
     def profiled_steps(self) -> list[int]:
-        """Which of the profiled steps can be looked into."""
+        """The indices of the profiled steps that can be analysed."""
         if self.trace is None:
             return []
         kinds = enumerate(self.profiled)
@@ -196,7 +196,7 @@ class JaxRecorder:
         return failed
 
     def capture(self, *, how: How = "ended") -> JaxCapture:
-        """Everything seen so far; the script has ended, has failed or is made to end."""
+        """Return everything recorded so far; the script has ended, has failed or is made to end."""
         windows = self.windows
         stopped_in = windows.window
         windows.finish()

@@ -108,7 +108,7 @@ def _static(value: Any) -> _Leaf:
 
 
 def _differences(before: dict[str, _Leaf], after: dict[str, _Leaf]) -> list[JaxChange]:
-    """By argument; numbers of Python's differ only where nothing else does."""
+    """The differences by argument; Python numbers are compared only if nothing else differs."""
     names = [name for name in after if not name.startswith("structure of ")]
     names += [name for name in before if name not in after and not name.startswith("structure")]
     found = [

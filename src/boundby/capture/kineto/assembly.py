@@ -218,7 +218,7 @@ def _host_events(
 
 
 def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
-    """What makes the account of this step less certain."""
+    """Notes on what makes the account of this step less certain."""
     doubts: list[Note] = []
     unknown = int(np.count_nonzero(launch == NONE))
     if unknown and unknown == len(launch):

@@ -186,7 +186,7 @@ def _lax_event(entry: Any) -> Event | None:
 
 
 def _tolerant_object(text: bytes) -> dict[str, Any]:
-    """As much of a JSON object as the file has; damaged metadata must not make a file
+    """The part of a JSON object that the file contains; damaged metadata must not make a file
     unreadable."""
     try:
         found, _ = _tolerant.raw_decode(text.decode("utf-8", "replace").strip())

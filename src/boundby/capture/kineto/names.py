@@ -194,6 +194,7 @@ def _is_installed(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def shortened(path: str) -> str:
-    """Inside a package the path from there on; for another absolute path its last two parts."""
+    """A short form of a path: inside a package the path from there on; for another absolute path
+    its last two parts."""
     inside = _STDLIB.sub("", _PACKAGES.sub("", path))
     return "/".join(inside.split("/")[-2:]) if inside.startswith("/") else inside

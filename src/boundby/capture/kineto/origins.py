@@ -63,7 +63,7 @@ def trace_origins(host: HostRows, parent: Rows, names: list[str], stacks: list[s
 
 
 def named(host: HostRows, names: list[str], test: Callable[[str], object]) -> Mask:
-    """Which rows have a name that passes the test; each distinct name is tested once."""
+    """A mask of the rows whose name passes the test; each distinct name is tested once."""
     passes = np.array([bool(test(name)) for name in names], np.bool_)
     return passes[host.name] if len(names) else np.zeros(0, np.bool_)
 

@@ -53,6 +53,7 @@ def _promising_lags(tokens: npt.NDArray[np.integer[Any]]) -> list[int]:
 
 
 def _repeating_stretch(tokens: npt.NDArray[np.integer[Any]], period: int) -> tuple[int, int]:
-    """From the first to past the last token with an equal one a period away."""
+    """Start and end of the range from the first to past the last token that has an equal one a
+    period away."""
     twins = np.flatnonzero(tokens[period:] == tokens[:-period])
     return (int(twins[0]), int(twins[-1]) + period + 1) if len(twins) else (0, 0)

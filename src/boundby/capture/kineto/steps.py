@@ -106,7 +106,7 @@ def find_launches(columns: Columns) -> Launches:
 
 
 def extent(columns: Columns) -> Window:
-    """From the first event to the last, host or device."""
+    """The window from the first event to the last, on host or device."""
     starts = [rows.start.min() for rows in (columns.host, columns.device) if len(rows.start)]
     ends = [rows.end.max() for rows in (columns.host, columns.device) if len(rows.start)]
     return Window(int(min(starts)), int(max(ends)) + 1)
@@ -185,8 +185,8 @@ def _main_stream(device: DeviceRows) -> int:
 
 
 def _optimizer_cycles(columns: Columns, launched: Ints) -> list[tuple[str | None, Window]]:
-    """From the end of one optimizer step to the end of the next; several optimizers form one
-    cycle."""
+    """The windows from the end of one optimizer step to the end of the next; several optimizers
+    form one cycle."""
     host = columns.host
     rows = np.flatnonzero(named(host, columns.names, lambda name: name.startswith(OPTIMIZER_STEP)))
     if len(rows) < 2:

@@ -134,7 +134,8 @@ class StepFinder:
             self._end()
 
     def backward_ended(self) -> None:
-        """If weights are updated by hand and no module is called, a step ends here."""
+        """A backward pass has ended. It ends the step if weights are updated by hand and no module
+        is called."""
         self.seen["backward passes"] += 1
         self._inside.trained = True
         self._inside.backwards += 1
@@ -187,13 +188,14 @@ class StepFinder:
 
     @property
     def _is_early(self) -> bool:
-        """Too early to compare training with the calls between. Rollouts came before it: they are
-        known to come again."""
+        """Whether it is too early to compare training with the calls between. Not after rollouts
+        before the first update: those come again."""
         return self._trained < _FEWEST_TRAINED and not self._row.were_before
 
     @property
     def _splits_rows(self) -> bool:
-        """Before the first update it is unknown whether a script trains."""
+        """Whether a row of calls ends a step: before the first update it is unknown whether a
+        script trains."""
         return self._decided == "optimizer" and self.step_by == "auto"
 
     def _is_forward_only(self, patience: int) -> bool:

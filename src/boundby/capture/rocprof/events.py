@@ -86,7 +86,7 @@ class Agent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Process(msgspec.Struct, frozen=True, gc=False):
-    """What one process did."""
+    """The events of one process."""
 
     strings: Strings = msgspec.field(default_factory=Strings)
     kernel_symbols: list[Symbol] = []

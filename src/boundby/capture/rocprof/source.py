@@ -22,7 +22,7 @@ class _File(msgspec.Struct, gc=False):
 
 
 class RocprofSource:
-    """What `rocprofv3` writes: kernels, copies, HIP calls and markers."""
+    """Reads the JSON that `rocprofv3` writes: kernels, copies, HIP calls and markers."""
 
     name = "rocprofv3 JSON"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Capture:
-    """What was seen of one script, however it ended."""
+    """Everything recorded of one script, however it ended."""
 
     step_by: StepBy | None
     main_kind: str | None

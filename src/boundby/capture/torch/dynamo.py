@@ -12,7 +12,7 @@ from boundby.runtime.patching import PatchSet
 
 
 def trace_through(call: Any, patches: PatchSet) -> None:
-    """If Dynamo is already loaded, register the wrapped call of a module as the original one.
+    """Register the wrapped call of a module as the original one, if Dynamo is already loaded.
 
     Dynamo remembers the original when it is loaded, and traces into any other.
     """

@@ -89,7 +89,7 @@ def enrich_timeline(
 
 
 def _own_functions(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Which rows are functions of the user's."""
+    """A mask of the rows that are functions of the user's."""
     host = timeline.host
     is_users = np.array(
         [frame_of(name).origin is Origin.USER for name in timeline.names] or [False]

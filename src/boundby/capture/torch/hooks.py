@@ -233,7 +233,8 @@ class Hooks:
         return result
 
     def _around_patching(self, original: Any) -> Any:
-        """Where torch itself wraps an optimizer's step: when one is made, copied or loaded."""
+        """Wrap the function with which torch itself wraps an optimizer's step: when one is made,
+        copied or loaded."""
         hooks = self
 
         @functools.wraps(original)

@@ -99,7 +99,7 @@ class LineTracer:
 
 
 def hide_from_dynamo() -> None:
-    """If Dynamo is loaded, exclude boundby's frames: it would try to compile them."""
+    """Exclude boundby's frames from Dynamo, if it is loaded: it would try to compile them."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is not None:
         for function in (LineTracer._on_call, LineTracer._on_line, LineTracer._decide):

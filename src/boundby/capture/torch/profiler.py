@@ -138,8 +138,8 @@ class TorchProfiler:
                 pass
 
     def is_full(self, late_ns: float, steps: int) -> bool:
-        """All of the delay is attributed to Python calls; if much of it is operators', there are
-        many."""
+        """Whether the profile is about to grow too large. All of the delay is attributed to Python
+        calls; if much of it is of operators, there are many of these."""
         if self.call_cost is None or self.call_cost.builtin_ns <= 0:
             return False
         calls = late_ns / self.call_cost.builtin_ns

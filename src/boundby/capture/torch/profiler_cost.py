@@ -15,7 +15,8 @@ _TRIES = 5  # the fastest of them counts
 
 
 class MeasuredCallCost(NamedTuple):
-    """Like the model's `ProfilerCallCost`, which is not loaded before the script is."""
+    """The cost of profiled calls: the fields of the model's `ProfilerCallCost`, which is not loaded
+    before the script is."""
 
     function_ns: float
     builtin_ns: float

@@ -53,7 +53,7 @@ def kernel_lines() -> dict[str, str]:
 
 
 def lines_behind(graph: Any) -> dict[str, str | None]:
-    """By the handle of each call in a compiled graph, the user's line that most of it came from.
+    """For each call in a compiled graph, by its handle, the user's line that most of it came from.
 
     None if it came from no user's line, `GONE` if the script has no such line any more.
     """
@@ -115,7 +115,7 @@ def _loaded_files(_: int) -> frozenset[str]:
 
 
 def _as_profiled(file: str) -> str:
-    """Relative to the folder that it was imported from, as in profiles."""
+    """The path relative to the folder that it was imported from, as in profiles."""
     inside = (folder + os.sep for folder in _folders(tuple(sys.path)))
     return next((file.removeprefix(one) for one in inside if file.startswith(one)), file)
 

@@ -236,7 +236,7 @@ class Recorder:
             self.finder.mark()
 
     def give_up(self, *, count_on: bool) -> list[Exception]:
-        """After an error of boundby, end everything that is active in the script's process; return
+        """End everything that is active in the script's process, after an error of boundby; return
         further errors.
 
         `count_on`: continue to find steps, to end after as many as planned.
@@ -265,7 +265,7 @@ class Recorder:
         return is_over or self._device.is_capturing
 
     def capture(self, *, how: How = "ended") -> Capture:
-        """Everything seen so far; the script has ended, has failed or is being ended."""
+        """Return everything recorded so far; the script has ended, has failed or is being ended."""
         with outside_modes(self._torch):
             return self._capture(how)
 

@@ -18,7 +18,7 @@ _MOST_ITEMS = 16
 
 
 class Shapes:
-    """Which shapes make a kind of their own."""
+    """Decides which input shapes are kinds of steps of their own."""
 
     def __init__(self) -> None:
         self._seen: dict[Shape, int] = {}

@@ -65,7 +65,8 @@ def find_executions(
 def _keys(
     device: DeviceRows, host: HostRows, launch: npt.NDArray[np.int32], names: Names, ordinal: int
 ) -> list[tuple[int, int, int] | None]:
-    """What distinguishes executions: the profiler's number, the host's call, or a new beginning."""
+    """A key for each device row that is equal within one execution: by the profiler's number, the
+    host's call, or a new beginning."""
     spans = _spans(host, names, ordinal)
     starts = [start for start, _ in spans]
     keys: list[tuple[int, int, int] | None] = []
@@ -134,7 +135,7 @@ def find_steps(
 
 
 def _whole(steps: list[Step]) -> list[Step]:
-    """Without the last step, if the profile ended before it did."""
+    """The steps without the last one, if the profile ended before it did."""
     if len(steps) > 2 and steps[-1].wall_ns < _WHOLE * min(one.wall_ns for one in steps[:-1]):
         return steps[:-1]
     return steps

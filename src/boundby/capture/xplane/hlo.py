@@ -23,7 +23,7 @@ _ASKED_FOR = re.compile(r"shard_map|all_to_all|sharding_constraint")
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where in the program an instruction comes from."""
+    """The place in the user's program that an instruction comes from."""
 
     op_name: str  # "jit(step)/transpose(jvp(block))/dot_general"
     frame: int  # of the module's stack frames, 0 for none

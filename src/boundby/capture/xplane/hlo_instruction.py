@@ -17,7 +17,7 @@ _EXACT = ("HIGH", "HIGHEST")
 
 
 class Attributes(TypedDict, total=False):
-    """As the fields of `HloInstruction`."""
+    """The fields of an `HloInstruction` that were read so far."""
 
     parameter: int
     element: int

@@ -39,7 +39,7 @@ EXECUTION = re.compile(r"^(?:\[\d+\] )?(?:GpuExecutable::ExecuteThunks|CpuExecut
 
 
 class _Row(NamedTuple):
-    """In the order in which rows are sorted."""
+    """A host event; the fields are in the order in which rows are sorted."""
 
     thread: int
     start: int

@@ -40,7 +40,7 @@ class Instructions:
     def of(
         self, execution: Execution, device: DeviceRows, calls: npt.NDArray[np.int64]
     ) -> dict[int, Executed]:
-        """By device row. `calls`: identifies the launch of each device row."""
+        """The instruction of each device row. `calls`: identifies the launch of each device row."""
         name = self.names.table[execution.module] if execution.module >= 0 else ""
         module = self.programs.find(execution.program, name)
         if module is None:

@@ -42,7 +42,7 @@ _LATEST_NS = 1 << 62
 
 @dataclass(slots=True, frozen=True)
 class EventName:
-    """What all events of one metadata entry share."""
+    """A metadata entry: name and values that all of its events share."""
 
     name: str
     display: str

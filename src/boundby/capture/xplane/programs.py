@@ -65,7 +65,7 @@ _WRAPPED = re.compile(rf"^(?:{_CALLS})\((.*)\)$")
 
 
 class Origin(NamedTuple):
-    """Where an instruction comes from."""
+    """The place in the user's program that an instruction comes from."""
 
     source: str
     inside: str

@@ -152,7 +152,7 @@ def affordable_side(kind: str, side: int, rate: float) -> int:
 
 
 def _time_burst(device: Device, work: Workload, stopwatch: Stopwatch, *, quick: bool) -> Timing:
-    """On a GPU the best of a few short bursts, each after a pause: neither hot nor at a low
+    """The best time of a few short bursts, on a GPU each after a pause: neither hot nor at a low
     clock."""
     if device.kind == "cpu":
         return stopwatch.time(work, seconds=_BURST_S if quick else _CPU_S)

@@ -223,7 +223,7 @@ def _passes(device: Device, sizes: list[int]) -> Iterator[tuple[str, int, Worklo
 
 
 def reading(array: Any) -> Workload:
-    """All of an array is read, and hardly anything written."""
+    """Read all of an array and write almost nothing."""
     import torch
 
     if array.is_cuda:

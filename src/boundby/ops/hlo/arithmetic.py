@@ -76,7 +76,8 @@ def computation_flops(computation: HloComputation) -> Flops:
 
 
 def fusion_flops(computation: HloComputation) -> Flops:
-    """As of the computation, elementwise arithmetic for the elements that are needed alone."""
+    """The FLOPs of a fused computation; elementwise arithmetic counts only for the elements that
+    are needed."""
     needed = needed_elements(computation)
     parts = [computation_flops(computation)]
     for instruction, need in zip(computation.instructions, needed, strict=True):

@@ -110,7 +110,7 @@ def _followed(arg: cst.Arg, whitespace: cst.BaseParenthesizableWhitespace) -> cs
 
 
 def _between(args: list[cst.Arg]) -> cst.BaseParenthesizableWhitespace:
-    """What separates the arguments of a call: a space, or a new line as between the last two."""
+    """The separator of a call's arguments: a space, or a new line as between the last two."""
     comma = args[-2].comma if len(args) > 1 else None
     after = comma.whitespace_after if isinstance(comma, cst.Comma) else _SPACE
     return _without_comment(after) if isinstance(after, cst.ParenthesizedWhitespace) else _SPACE

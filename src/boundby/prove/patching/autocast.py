@@ -162,7 +162,7 @@ class _Autocast:
 def _up_to_loss(
     file: SourceFile, statements: Sequence[Statement], backward: Statement
 ) -> Sequence[Statement]:
-    """Without the last statements that make nothing for backward."""
+    """The statements without the last ones that make nothing that the backward reads."""
     needed = set(_names(file, backward))
     makes = [
         at for at, statement in enumerate(statements) if needed & set(_assigned(file, statement))

@@ -16,7 +16,8 @@ _CHANNELS_LAST = "memory_format=torch.channels_last"
 
 
 def write_compiled(program: Program, fix: ChosenFix, mode: str | None = None) -> None:
-    """In place, so that other names of the model, and the names in its state, stay valid."""
+    """Compile the model in place, so that other names of the model, and the names in its state,
+    stay valid."""
     argument = f'mode="{mode}"' if mode is not None else ""
     for model in _models(program, fix):
         bound = program.bound(model)

@@ -54,7 +54,7 @@ def write_environment(program: Program, fix: ChosenFix) -> None:
 
 
 def insert_below_imports(file: SourceFile, *lines: str) -> None:
-    """Below the imports at the top of a file, with one of torch if there is none."""
+    """Insert lines below the imports at the top of a file; import torch if the file does not."""
     imports = list(_top_imports(file))
     if not imports:
         raise CannotWriteError(f"{file.path.name} begins without imports")

@@ -213,7 +213,7 @@ def _calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def _small_statement(statement: cst.SimpleStatementLine, type_name: str) -> cst.BaseSmallStatement:
-    """Of the statements in one line, the one that makes an object of this type; else the last."""
+    """The statement of a line that makes an object of this type, or else its last one."""
     for small in statement.body:
         calls = matchers.findall(small, matchers.Call())
         if any(isinstance(call, cst.Call) and last_name(call.func) == type_name for call in calls):

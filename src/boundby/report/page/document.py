@@ -43,7 +43,8 @@ def in_notebook(diagnosis: Diagnosis) -> str:
 
 
 def _document(title: str, content: str, text: str) -> str:
-    """Only this script and this style may run: names from a trace cannot."""
+    """The HTML document. Its policy allows only this script and this style: names from a trace
+    cannot run."""
     script, style = _part("bundle.js"), _part("bundle.css")
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "

@@ -146,7 +146,8 @@ class _Path:
 
 
 def _latest(ended: Floats) -> list[int]:
-    """Up to each piece of work, the one that ended last."""
+    """For each piece of work, in order of issue, the piece that ended last among it and those
+    before."""
     is_latest = ended >= np.maximum.accumulate(ended)
     latest: list[int] = np.maximum.accumulate(
         np.where(is_latest, np.arange(len(ended)), 0)

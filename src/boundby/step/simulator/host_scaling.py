@@ -155,7 +155,7 @@ def _factor(launches: LaunchSequence, measured: float) -> float:
 
 
 def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = _SLOWEST) -> float:
-    """By bisection: the factor with which something takes as long as wanted."""
+    """The factor with which `takes` returns the wanted time, by bisection."""
     low, high = _FASTEST, slowest
     for _ in range(24):
         middle = (low + high) / 2

@@ -25,7 +25,7 @@ _MOSTLY_GRAPHS = 0.5  # share of the kernels
 
 
 class Wait(enum.IntEnum):
-    """What the host does after it has issued something."""
+    """Whether and how the host waits after an action."""
 
     NOTHING = 0
     STREAM = 1  # until work that was issued has ended
@@ -167,7 +167,7 @@ def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
 
 
 def _latency(timeline: Timeline) -> float:
-    """From a launch call's return to the start of work that did not have to wait."""
+    """The time from a launch call's return to the start of work that did not have to wait."""
     has_launch = timeline.device.launch >= 0
     if not has_launch.any():
         return 0.0

@@ -63,7 +63,8 @@ def issued_ns(timeline: Timeline) -> Ints:
 
 
 def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
-    """Which syncs stop the step: those without a busier thread that continues beside them.
+    """A mask of the syncs that stop the step: those without a busier thread that continues beside
+    them.
 
     Backward has its own thread, and the thread that started it does nothing meanwhile: a sync of
     either stops the step.
@@ -91,7 +92,7 @@ def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
 
 
 def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
-    """What each sync waits for.
+    """The event that each sync waits for.
 
     A blocking copy waits for itself. Others wait for everything, unless work issued before them was
     still running when they returned: then for what ended last in between.

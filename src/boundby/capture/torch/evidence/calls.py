@@ -304,7 +304,7 @@ def _keywords(frame: Any) -> Any:
 
 
 def _row_of(tensors: list[Any]) -> _Row | None:
-    """Which row of a larger tensor of numbers the only tensor is."""
+    """The row of a larger tensor that the only tensor argument is a view of; None if it is none."""
     if len(tensors) != 1:
         return None
     one = tensors[0]

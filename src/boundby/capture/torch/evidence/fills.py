@@ -38,7 +38,7 @@ class Fill:
 
 
 class InPlaceFills:
-    """What functions filled in place in one step. Frames are known by their `id`."""
+    """The tensors that functions filled in place in one step. Frames are known by their `id`."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -33,7 +33,7 @@ class Backward:
 
 
 class GradientReader:
-    """What every backward computed, and which optimizer used it."""
+    """Records which gradients each backward computed and which optimizer used them."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -45,7 +45,7 @@ def user_line_at(file: str, line: int | None, function: str) -> str | None:
 
 @functools.cache
 def _trimmed(file: str) -> str:
-    """As torch's profiler shortens it: relative to where it is imported."""
+    """The path relative to the folder it is imported from, as torch's profiler shortens it."""
     roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
     root = next((root for root in roots if file.startswith(root)), "")
     return file[len(root) :]

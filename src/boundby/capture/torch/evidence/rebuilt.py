@@ -55,7 +55,8 @@ class _Returned:
 
 
 class AssignmentReader:
-    """What each of the user's lines binds and what each function returns, step by step."""
+    """Records the values that each of the user's lines binds and each function returns, step by
+    step."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -369,7 +370,7 @@ def _locals(frame: FrameType) -> dict[str, Any]:
 
 
 def hide_from_dynamo(*owners: type) -> None:
-    """If Dynamo is loaded, exclude these frames from it."""
+    """Exclude these frames from Dynamo, if it is loaded."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return

@@ -30,7 +30,7 @@ class SettingLines(NamedTuple):
 
 
 def setting_lines() -> SettingLines:
-    """Of the script and of modules beside it."""
+    """The lines that change settings, in the script and in modules beside it."""
     found = SettingLines([], [], [], [], [])
     for path, names in _files().items():
         try:

@@ -50,7 +50,7 @@ def _operator(
 
 
 def _kernels(timeline: Timeline) -> dict[int, set[tuple[str, int]]]:
-    """By host row the kernels that were launched inside it, by name and launch shape."""
+    """For each host row the kernels launched inside it, by name and launch shape."""
     device, parent = timeline.device, timeline.host.parent.tolist()
     grids = [0] * len(device) if device.grid is None else device.grid.tolist()
     found: dict[int, set[tuple[str, int]]] = {}
