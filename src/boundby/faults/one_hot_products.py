@@ -63,7 +63,7 @@ def _making(step: StepView, flow: Flow) -> Iterator[int]:
     one_hot, identity = step.within(_ONE_HOT), step.within("aten::eye")
     numbers, zeros = step.within("aten::arange"), step.within(*_ZEROS)
     for index, record in enumerate(step.op_records):
-        call, given = step.call(record), flow.given[index]
+        call, given = step.call(record), flow.arguments[index]
         if record.row >= 0 and one_hot[record.row]:
             yield index
         if call is None or len(given) < 2 or len(call.tensors) < 2:
