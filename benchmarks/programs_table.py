@@ -29,7 +29,6 @@ code is not part of this repository: check each out in a folder named `owner+nam
 - **first finding**: the fault that is listed first, and its predicted saving.
 - **alone, under**: seconds of the whole process. Under boundby this includes importing it, profiled
   steps and the analysis, so it is not the cost of a clean step.
-
 - **commit**: boundby's, when the row was measured. Rows of older commits say what was seen then.
 
 The host was busy with other work: steps waited for a core for up to 91% of their time, so times are
