@@ -104,6 +104,20 @@ def test_in_place_bandwidth_is_not_the_roof_of_other_operators() -> None:
     assert roofs["memory.dram.update"].value == pytest.approx(35e9)
 
 
+def test_largest_sets_stand_for_memory_where_none_exceeds_the_cache() -> None:
+    """A cache of 60 MiB and sets of up to 32 MiB: those from 8 MiB on, at 20 GB/s."""
+    timings = {
+        ("read", float(size)): [
+            Timing(ns=size / (20e9 if size >= 8 * MIB else 90e9) * 1e9, spread=0.0, samples=9)
+        ]
+        for size in (MIB << step for step in range(6))
+    }
+    found = memory._roofs(device("cpu"), timings)
+    roofs = {roof.name: roof.value for roof in found.roofs}
+    assert roofs["memory.dram"] == pytest.approx(20e9)
+    assert "memory.dram: measured with sets of up to" in found.warnings[0]
+
+
 def test_cache_levels_use_sizes_that_fit() -> None:
     ((cache, capacity, low, high), (dram, none, past, end)) = memory._ranges(device())
     assert (cache, capacity, dram, none) == ("memory.cache", 60 * MIB, "memory.dram", None)

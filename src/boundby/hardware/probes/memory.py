@@ -16,7 +16,7 @@ from typing import Any
 
 from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Workload
-from boundby.model import MemoryLevel, Point, Record, Roof
+from boundby.model import MemoryLevel, Point, Record, Roof, units
 from boundby.model.machine import UPDATE
 
 _MIB = 1024**2  # definition
@@ -29,6 +29,9 @@ _QUICK_LARGEST = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
 # A set this many times the cache size finds nothing of itself in the cache on the next pass.
 _PAST_CACHE = 2.0
 _WITHIN_CACHE = 0.5  # leaves room for other data in the cache
+# Where no measured set exceeds the caches, as with the 480 MiB that a virtual machine of two cores
+# reports of its host, these sets stand for those beyond: from this share of the largest one on.
+_LARGEST_SETS = 0.25
 # Smaller sets than this share of a level take hardly longer than t0: they say nothing about its
 # slope.
 _OF_CACHE = 1 / 16
@@ -119,7 +122,14 @@ def _roofs(device: Device, samples: dict[tuple[str, float], list[Timing]]) -> Ba
     levels: list[MemoryLevel] = []
     warnings: list[str] = []
     t0: float | None = None
+    largest = max((size for _, size in samples), default=0.0)
     for name, capacity, low, high in _ranges(device):
+        if capacity is None and samples and low > largest:
+            low = _LARGEST_SETS * largest
+            warnings.append(
+                f"{name}: measured with sets of up to {units.size(largest)}, which the last cache "
+                "may hold: it may be too high"
+            )
         highest = _slopes(fastest, capacity, low, high)
         slopes = _slopes(usual, capacity, low, high)
         if not slopes:
