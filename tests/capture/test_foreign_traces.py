@@ -216,3 +216,30 @@ def test_idle_time_after_a_short_sync_is_host_time(tmp_path: Path) -> None:
     assert parts["sync"] == pytest.approx(14_000 + 5_000 + 25_000)
     assert parts["python"] > 217_000_000
     assert [row.ns for row in found.idle] == [14_000]
+
+
+def test_communication_kernels_of_any_library_are_collectives(tmp_path: Path) -> None:
+    names = ("void deep_ep::internode::combine<8>(int4*)", "ncclDevKernel_AllReduce", "gemm_kernel")
+    events = [kernel(at, at * 10, 8, name) for at, name in enumerate(names)]
+    kinds = [DeviceKind.COLLECTIVE, DeviceKind.COLLECTIVE, DeviceKind.KERNEL]
+    assert list(_timeline(tmp_path, events).device.kind) == kinds
+
+
+def _captures(captured: int, run: int) -> list[Event]:
+    """A step that launches kernels while a graph is captured, which do not run, and others."""
+    events = [mark(0, 0, 2000), launch(1, 1, "cudaStreamBeginCapture")]
+    events += [launch(10 + at, 10 + 6 * at) for at in range(captured)]
+    events.append(launch(2, 1000, "cudaStreamEndCapture"))
+    for at in range(run):
+        events += [op("aten::mm", 1010 + 30 * at, 12), launch(500 + at, 1011 + 30 * at)]
+        events.append(kernel(500 + at, 1020 + 30 * at, 3))
+    return events
+
+
+def test_capture_of_a_graph_is_not_diagnosed_as_a_step(tmp_path: Path) -> None:
+    found = _diagnosis(tmp_path, _captures(30, 10))
+    assert "graph-captured" in _codes(found)
+    assert found.verdict.uncertain and "30 of 40 launches" in found.verdict.why
+    faults = {finding.fault for finding in found.findings}
+    assert not faults & {"eager-launches", "batch-too-small"} and not found.batches
+    assert "graph-captured" not in _codes(_diagnosis(tmp_path, _captures(3, 30)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boundby.diagnosis.advice import Advice, advise, doubted
+from boundby.diagnosis.advice import Advice, advise, doubted, without_batches
 from boundby.faults import batches
 from boundby.model import Tensor
 from boundby.model.estimate import Estimate
@@ -66,3 +66,17 @@ def test_uncertain_step_time_widens_larger_batches(
     assert (wall.low, wall.expected, wall.high) == pytest.approx(
         (low * MS, expected * MS, high * MS)
     )
+
+
+def test_a_step_that_is_not_repeated_gets_no_advice_on_batches() -> None:
+    larger = Finding(
+        fault="batch-too-small",
+        group="overhead",
+        saving_ns=within(40),
+        change="",
+        relative_to="samples",
+    )
+    sync = Finding(fault="host-sync", group="overhead", saving_ns=within(40), change="")
+    rows = [BatchRow(factor=2, wall_ns=within(100))]
+    found = without_batches(Advice(findings=[sync, larger], batches=rows))
+    assert found.findings == [sync] and not found.batches

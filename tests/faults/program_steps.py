@@ -32,13 +32,21 @@ def step_of(
     evidence: StepEvidence | None = None,
     phases: list[Phase] | None = None,
     host: HostCounters | None = None,
+    *,
+    functions: bool = False,
     **columns: Any,
 ) -> StepModel:
-    """A CPU step whose host rows are at these lines, numbered from 0."""
+    """A CPU step whose host rows are at these lines, numbered from 0. `functions`: with a call of a
+    function at the end, if there is none, as the recording of a program has."""
+    lines, phases = list(lines), phases or [Phase.FORWARD] * len(lines)
+    if functions and not (timeline.host.kind == HostKind.PYTHON).any():
+        timeline = _with_function(timeline)
+        lines, phases = [*lines, -1], [*phases, Phase.OTHER]
+        columns = {name: np.append(column, -1) for name, column in columns.items()}
     places = {"source": np.array(lines, np.int32), "called": np.array(lines, np.int32)}
     changed = msgspec.structs.replace(
         timeline.host,
-        phase=np.array(phases or [Phase.FORWARD] * len(lines), np.int8),
+        phase=np.array(phases, np.int8),
         **(places | columns),
     )
     timeline = msgspec.structs.replace(timeline, host=changed, sources=LINES)
@@ -54,6 +62,21 @@ def step_of(
         observation=Observation(
             source="torch", framework="torch", evidence=evidence or StepEvidence()
         ),
+    )
+
+
+def _with_function(timeline: Timeline) -> Timeline:
+    host, last = timeline.host, {"start_ns": timeline.end_ns, "duration_ns": 0}
+    added = last | {"kind": HostKind.PYTHON, "name": len(timeline.names)}
+    rows = {
+        name: np.append(column, np.array([added.get(name, -1)], column.dtype))
+        for name in host.__struct_fields__
+        if (column := getattr(host, name)) is not None
+    }
+    return msgspec.structs.replace(
+        timeline,
+        names=[*timeline.names, "train.py(9): log"],
+        host=msgspec.structs.replace(host, **rows),
     )
 
 

@@ -9,8 +9,9 @@ from boundby.faults import (
     far_from_roof,
     logits_materialised,
 )
-from boundby.model import DeviceKind, HostKind, OpCall, Phase, Timeline
+from boundby.model import DeviceKind, HostKind, Note, OpCall, Phase, Timeline
 from boundby.model.host_counters import HostCounters
+from boundby.model.observation import Observation
 from boundby.step.model import Edit
 from tests.faults.step_models import finding, in_phase, step_model_of, sure
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -226,3 +227,10 @@ def test_advice_for_inference_mentions_no_training(fault: str) -> None:
     words = ("loss", "make_graphed_callables")
     assert any(word in launched(Phase.BACKWARD) for word in words)
     assert not any(word in launched(Phase.FORWARD) for word in words)
+
+
+def test_the_only_step_of_a_trace_may_have_to_allocate() -> None:
+    step_model = step_model_of(allocating(4).timeline())
+    note = Note(code="no-repeated-step", text="")
+    step_model.observation = Observation(source="kineto", framework="torch", notes=[note])
+    assert finding(step_model, "fragmented-memory") is None

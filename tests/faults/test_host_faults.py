@@ -359,3 +359,15 @@ def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:
     assert "syncs once in the middle" in broken.assumes
     assert broken.saving_ns.low == 0
     assert broken.saving_ns.expected < 0.7 * whole.saving_ns.expected
+
+
+def test_a_graph_does_not_save_a_long_pause() -> None:
+    """Loading or compiling before a launch is no dispatch of operators."""
+    scene = scene_of([(GELU, 5.0)] * 20, host_us=20)
+    at = scene.end + 100_000
+    scene.on_host(scene.end, at, HostKind.OP, "aten::load_library")
+    launch = scene.on_host(at, at + 5, HostKind.LAUNCH, "launch")
+    scene.on_device(at + 6, at + 11, launch=launch)
+    scene.end = at + 20
+    saving = sure(step_model_of(scene.timeline()), "eager-launches").saving_ns
+    assert 4e6 < saving.expected < 6e6 and saving.high < 3e7  # of 100 ms

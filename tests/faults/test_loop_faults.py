@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,9 +12,12 @@ from boundby.faults import looped_parameters, python_in_step
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
 from boundby.step.loops import looping_lines
 from boundby.step.model import StepModel
-from tests.faults.program_steps import BIG, step_of
+from tests.faults import program_steps
+from tests.faults.program_steps import BIG
 from tests.faults.step_models import finding, sure
 from tests.timelines import Scene, tensor
+
+step_of = functools.partial(program_steps.step_of, functions=True)
 
 
 def rounds(
@@ -23,6 +28,7 @@ def rounds(
     optimizer: bool = True,
     inside: str | None = None,
     products: bool = False,
+    functions: bool = True,
 ) -> StepModel:
     """One line that calls the same operator so often, on so many shapes, which the optimizer's
     operator has too; `layers`: each time inside another module; `inside`: all
@@ -47,7 +53,8 @@ def rounds(
         phases.append(Phase.FORWARD)
     args = tuple(tensor(8, 8 + at) for at in range(shapes)) if optimizer else (tensor(3),)
     scene.on_host(count * 20, count * 20 + 100, call=OpCall(name="aten::step", args=args))
-    return step_of(scene.timeline(), [*lines, 2], phases=[*phases, Phase.OPTIMIZER])
+    phases.append(Phase.OPTIMIZER)
+    return step_of(scene.timeline(), [*lines, 2], phases=phases, functions=functions)
 
 
 def test_loop_of_one_call_is_distinguished_from_layers() -> None:
@@ -80,6 +87,11 @@ def test_branches_that_read_one_input_are_a_loop_and_layers_are_not(of_one_input
     step = step_of(msgspec.structs.replace(timeline, allocations=allocations), lines)
     found = finding(step, "looped-calls")
     assert (found is not None) == of_one_input
+
+
+def test_without_calls_of_functions_layers_at_one_line_are_not_a_loop() -> None:
+    """Old traces give each operator its line, but no module or function around it."""
+    assert finding(rounds(16, optimizer=False, functions=False), "looped-calls") is None
 
 
 def test_time_loop_over_two_modules_is_a_loop() -> None:

@@ -103,6 +103,19 @@ def test_attention_counts_two_products_and_its_backward_five() -> None:
     assert causal.total_flops == pytest.approx(2 * one * 129 / 256)
 
 
+def test_attention_whose_queries_keys_and_values_are_one_operand() -> None:
+    """TransformerEngine's layout: [batch, rows, 3, heads, width]."""
+    packed, empty = tensor(2, 128, 3, 4, 64, dtype="bfloat16"), tensor(0, dtype="bfloat16")
+    one = 2 * 2 * 4 * 128 * 128 * 64
+    options: dict[str, Any] = {"contracting": (3,), "batch": (0, 2)}
+    result = tensor(2, 128, 4, 64, dtype="bfloat16")
+    found = cost("attention", "custom-call", [packed, empty, empty], result, **options)
+    assert found.flops == {"matmul.bfloat16": 2 * one}
+    query, pairs = tensor(2, 128, 4, 64, dtype="bfloat16"), tensor(2, 256, 2, 4, 64)
+    crossed = cost("attention", "custom-call", [query, pairs, empty], result, **options)
+    assert crossed.total_flops == 4 * one
+
+
 def test_fusion_moves_only_its_operands_and_results() -> None:
     x = tensor(64, 128)
     fused = computation(

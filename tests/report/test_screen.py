@@ -133,3 +133,20 @@ def test_verbose_report_has_no_trailing_blanks() -> None:
     lines = as_text(full_diagnosis(), verbose=True).splitlines()
     assert all(line == line.rstrip() for line in lines)
     assert len(lines) > MOST_LINES
+
+
+def test_warnings_are_printed_whole_where_there_is_room() -> None:
+    notes = [remark(f"warning {number}: " + "many words " * 12) for number in range(3)]
+    bare = msgspec.structs.replace(char_gpt(), findings=[], what_if=[], lines=[], notes=notes)
+    text = as_text(bare)
+    assert " ".join(text.split()).count("many words " * 11) == 3 and "…" not in text
+    assert "more warning" not in text
+
+
+def test_warning_that_the_verdict_states_is_not_repeated() -> None:
+    base = char_gpt()
+    verdict = msgspec.structs.replace(base.verdict, why="Cores were busy. More.")
+    text = as_text(
+        msgspec.structs.replace(base, verdict=verdict, notes=[remark("cores were busy")])
+    )
+    assert "! " not in text and text.count("ores were busy") == 1

@@ -28,6 +28,7 @@ _MOSTLY_SLOW = 0.5  # above: a majority of the time
 _MOSTLY_NETWORK = 0.5  # above: a majority of the time
 # Assumed: below this, transfers are not what the reader should look at first.
 _MOSTLY_TRANSFER = 0.25
+_MOSTLY_REPLAYED = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     first, second = ranked[0], ranked[1]
     if account.unknown.share > MOSTLY_UNKNOWN.value:
         share = account.unknown.share
-        why = f"{share:.0%} of the step is work whose cost or roof is unknown."
+        why = f"{share:.0%} of the step is work of unknown cost{_reason(step_model)}."
         if named := by_class(step_model.op_records):
             why += f" By class of kernel: {named}."
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=why)
@@ -90,6 +91,22 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
         more = "longer" if off > 0 else "shorter"
         why += f" Other steps, timed phase by phase, were {abs(off):.0%} {more}."
     return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=why)
+
+
+def _reason(step_model: StepModel) -> str:
+    """Why most of the unknown work is unknown, if that is one reason."""
+    timeline, device = step_model.timeline, step_model.timeline.device
+    if not step_model.machine.roofs:
+        return ", because the roofs of the device are unknown"
+    without_call = device.graph & (True if device.call is None else device.call < 0)
+    replayed_ns = float(device.duration_ns[without_call].sum())
+    unknown_ns = sum(record.ns for record in step_model.op_records if record.bound == "unknown")
+    if replayed_ns > _MOSTLY_REPLAYED * unknown_ns:
+        return (
+            ": kernels of replayed graphs, whose operators are not in the trace (--capture FILE"
+            " adds them from a trace of the capture)"
+        )
+    return ": its operators carry no shapes" if not timeline.calls else ""
 
 
 def _compared(off: float) -> str:

@@ -125,6 +125,12 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
 
 
+def without_batches(advice: Advice) -> Advice:
+    """Advice for a step that the program does not repeat: nothing on larger batches."""
+    findings = [finding for finding in advice.findings if finding.relative_to != "samples"]
+    return dataclasses.replace(advice, findings=findings, batches=[])
+
+
 def _doubted(row: Row, wall: Estimate, before_ns: float) -> Row:
     """The saving with a range as wide as that of the step time."""
     saving = row.saving_ns

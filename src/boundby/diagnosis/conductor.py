@@ -10,11 +10,11 @@ import msgspec
 from boundby import faults, ops
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import find_verdict
-from boundby.diagnosis.advice import Advice, Timer, advise, doubted
+from boundby.diagnosis.advice import Advice, Timer, advise, doubted, without_batches
 from boundby.diagnosis.assembly import assemble, unknown_account
 from boundby.diagnosis.datasheet import machine_of_datasheet
 from boundby.diagnosis.decode import decode_limit
-from boundby.diagnosis.doubts import doubts, measurement_notes
+from boundby.diagnosis.doubts import UNUSUAL, doubts, measurement_notes
 from boundby.diagnosis.host import unsteady
 from boundby.diagnosis.models import StepModels, build_models
 from boundby.diagnosis.profiled import (
@@ -195,6 +195,8 @@ def _analyse_profile(
         why = f"{verdict.why} But {found_doubts[0].text}."
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)
         advice = doubted(advice, wall_ns)
+    if any(note.code in UNUSUAL for note in found_doubts):
+        advice = without_batches(advice)
     return _Result(
         attribution=attribution,
         verdict=verdict,

@@ -20,6 +20,10 @@ from boundby.model.assumptions.verdict import (
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation, StepTiming
 
+_OF_THE_TRACE = ("graph-captured", "launches-not-recorded")
+# A step that is unlike those that a program repeats.
+UNUSUAL = frozenset({*_OF_THE_TRACE, "may-be-start-up"})
+
 
 def measurement_notes(observation: Observation, step: StepTiming) -> list[Note]:
     """Notes on what makes the step's time itself doubtful."""
@@ -43,7 +47,7 @@ def doubts(
 
     Of a step without clean ones on this machine, only what the trace itself lacks.
     """
-    notes = [note for note in timeline.notes if note.code == "launches-not-recorded"]
+    notes = [note for note in timeline.notes if note.code in _OF_THE_TRACE]
     host_counters = observation.host
     if host_counters is None:
         return [

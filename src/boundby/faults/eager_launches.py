@@ -34,7 +34,11 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
 from boundby.model.assumptions.device import GRAPH_GAP_NS
-from boundby.model.assumptions.savings import GRAPH_HOST_LEFT, GRAPH_PIECES_LEFT
+from boundby.model.assumptions.savings import (
+    GRAPH_HOST_LEFT,
+    GRAPH_LONGEST_GAP_NS,
+    GRAPH_PIECES_LEFT,
+)
 from boundby.step.inference import is_inference
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.simulator import LaunchSequence
@@ -51,27 +55,31 @@ def detect(step: StepView) -> Detection | None:
     launches = step.launches
     if step.timeline.device.graph.mean() > 0.5 or _launched_together(launches):
         return None
+    if any(note.code == "graph-captured" for note in step.timeline.notes):
+        return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is captured
     # too.
     captured = launches.phase != Phase.OPTIMIZER
     gap = _graph_gap(step)
     change = _OF_INFERENCE if is_inference(step) else _CHANGE
+    longest = GRAPH_LONGEST_GAP_NS
+    everything = np.ones(len(captured), np.bool_)
     syncs = _syncs_inside(launches)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
         return Detection(
             low=Edit(),
-            expected=_left(step, captured, GRAPH_PIECES_LEFT.value, launches.gap_ns),
-            high=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
+            expected=_left(step, captured, GRAPH_PIECES_LEFT.value, launches.gap_ns, longest.value),
+            high=_left(step, captured, GRAPH_HOST_LEFT.value, gap, longest.high),
             where=[],
             change=change,
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which a graph "
             "cannot contain: remove that first",
         )
     return Detection(
-        low=_left(step, captured, GRAPH_HOST_LEFT.high, launches.gap_ns),
-        expected=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
-        high=_left(step, np.ones(len(captured), np.bool_), GRAPH_HOST_LEFT.low, min(0.0, gap)),
+        low=_left(step, captured, GRAPH_HOST_LEFT.high, launches.gap_ns, longest.low),
+        expected=_left(step, captured, GRAPH_HOST_LEFT.value, gap, longest.value),
+        high=_left(step, everything, GRAPH_HOST_LEFT.low, min(0.0, gap), longest.high),
         where=[],
         change=change,
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -97,11 +105,14 @@ def _left(
     captured: np.ndarray[tuple[int], np.dtype[np.bool_]],
     left: float,
     gap_ns: float,
+    longest_ns: float,
 ) -> Edit:
+    """The step with captured launches, beside which a share of the host's time is left."""
     launches, stays = step.launches, host_time_outside_model(step)
+    before_ns = np.minimum(launches.host_ns - stays.before_ns, longest_ns)
+    after_ns = min(launches.after_ns - stays.after_ns, longest_ns)
     saved = HostTime(
-        before_ns=np.where(captured, (launches.host_ns - stays.before_ns) * (1 - left), 0.0),
-        after_ns=(launches.after_ns - stays.after_ns) * (1 - left),
+        before_ns=np.where(captured, before_ns * (1 - left), 0.0), after_ns=after_ns * (1 - left)
     )
     return Edit.capture_graph(saved, gap_ns=gap_ns)
 

@@ -44,7 +44,7 @@ def detect(step: StepView) -> Detection | None:
     rows = _calls(step)
     seen = step.host_counters
     steps = len(seen.steps_ns)
-    if not len(rows):
+    if not len(rows) or _may_be_first(step):
         return None
     if seen.allocations is not None and seen.allocations < _FEWEST_A_STEP * max(1, steps):
         return None
@@ -62,6 +62,12 @@ def detect(step: StepView) -> Detection | None:
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, are due to free blocks "
         "that are too small" + _fullness(step),
     )
+
+
+def _may_be_first(step: StepView) -> bool:
+    """Whether the step is all that a trace contains: a first step has to allocate."""
+    notes = [] if step.observation is None else step.observation.notes
+    return any(note.code == "no-repeated-step" for note in notes)
 
 
 def _calls(step: StepView) -> Ints:

@@ -41,6 +41,7 @@ Code = Literal[
     "no-host-events",
     "several-devices",
     "whole-graphs",  # replayed graphs without their kernels
+    "graph-captured",  # kernels were recorded into a graph, not run
     "launched-before-trace",
     "unmatched-launches",
     "launches-not-recorded",

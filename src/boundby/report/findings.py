@@ -6,14 +6,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.finding import Finding
-from boundby.report.layout import one_line
+from boundby.report.layout import hanging, one_line
 from boundby.report.words import COLOURS, TEXT_WIDTH, last_part, sentence
 
 _MOST_SHOWN = 8  # display limit
@@ -35,8 +34,8 @@ def findings(diagnosis: Diagnosis) -> list[RenderableType]:
         lines.append(_nothing())
     for number, finding in enumerate(worthwhile, 1):
         lines.append(
-            _numbered(
-                number,
+            hanging(
+                Text(f"{number}."),
                 _headline(finding, diagnosis.whole_ns(finding)),
                 Text(finding.change, style="cyan"),
                 Text(_conditions(finding, diagnosis.findings), style="dim"),
@@ -66,7 +65,7 @@ def short_findings(diagnosis: Diagnosis) -> list[RenderableType]:
     for number, finding in enumerate(shown, 1):
         headline = _headline(finding, diagnosis.whole_ns(finding), short=True)
         change = (one_line(line, "cyan") for line in _change(finding))
-        lines.append(_numbered(number, headline, *change))
+        lines.append(hanging(Text(f"{number}."), headline, *change))
     return lines
 
 
@@ -84,13 +83,6 @@ def _change(finding: Finding) -> list[str]:
     if len(lines) <= _MOST_CHANGE_LINES:
         return lines
     return [*lines[: _MOST_CHANGE_LINES - 1], f"{lines[_MOST_CHANGE_LINES - 1]} …"]
-
-
-def _numbered(number: int, *lines: RenderableType) -> Table:
-    """Lines that are indented behind a number."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_row(f"{number}.", Group(*lines))
-    return table
 
 
 def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:

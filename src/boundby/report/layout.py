@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
@@ -56,6 +56,14 @@ def table_of(first: str, numbers: Iterable[str], words: Iterable[str] = ()) -> T
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in words:
         table.add_column(heading, overflow="fold")
+    return table
+
+
+def hanging(mark: Text, *lines: RenderableType) -> Table:
+    """Lines that are indented behind a mark, such as a number."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    mark.rstrip()
+    table.add_row(mark, Group(*lines))
     return table
 
 

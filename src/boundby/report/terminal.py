@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -22,14 +22,14 @@ from boundby.report.header import (
     utilisation_words,
     verdict_line,
 )
-from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
+from boundby.report.layout import Trimmed, hanging, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
 from boundby.report.words import TEXT_WIDTH, counted, last_part, sentence
 
 # The short report fits one screen of this many lines at 100 columns.
 MOST_LINES = 35
 _MOST_SOURCE_LINES = 5  # display limit
-_MOST_NOTES = 2  # display limit
+_MOST_NOTES = 4  # display limit
 _ADVICE_LINES = 3  # what the advice takes at most, with the empty line before it
 
 
@@ -49,9 +49,12 @@ class DiagnosisReport:
         if self._verbose:
             yield Trimmed(_everything(diagnosis))
             return
+
+        def height(*parts: RenderableType) -> int:
+            return len(console.render_lines(Group(*parts), options, pad=False))
+
         parts = list(_screen(diagnosis))
-        room = MOST_LINES - len(console.render_lines(Group(*parts), options, pad=False))
-        yield Trimmed([*parts, *_end(diagnosis, room)])
+        yield Trimmed([*parts, *_end(diagnosis, MOST_LINES - height(*parts), height)])
 
 
 def as_text(diagnosis: Diagnosis, *, verbose: bool = False) -> str:
@@ -84,7 +87,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield spaced(chips(diagnosis))
 
 
-def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
+def _end(diagnosis: Diagnosis, room: int, height: Callable[..., int]) -> Iterator[RenderableType]:
     """Source lines and notes, as many as fit into the remaining lines, and how to see more."""
     room -= 2  # the last line, and the empty one above it
     rows = min(_MOST_SOURCE_LINES, room - 2)
@@ -97,12 +100,15 @@ def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
             yield Text(f"{last_part(advised.where)}: {advised.advice}", style="dim")
             room -= _ADVICE_LINES
     yield Text()
-    shown = diagnosis.notes[: max(0, min(_MOST_NOTES, room))]
-    for note in shown:
-        line = warning_line(note.text)
-        line.no_wrap, line.overflow = True, "ellipsis"
+    unstated = [note for note in diagnosis.notes if note.text[1:] not in diagnosis.verdict.why]
+    shown = unstated[: max(0, min(_MOST_NOTES, room))]
+    for later, note in zip(reversed(range(len(shown))), shown, strict=True):
+        line: RenderableType = hanging(warning_line(""), Text(note.text))
+        if height(line) > room - later:  # each later note needs a line
+            line = Text.assemble(warning_line(note.text), no_wrap=True, overflow="ellipsis")
+        room -= height(line)
         yield line
-    hidden = len(diagnosis.notes) - len(shown)
+    hidden = len(unstated) - len(shown)
     notes = f" and {counted(hidden, 'more warning')}" if hidden else ""
     yield Text(
         f"More: --verbose (all tables{notes}), --html FILE (page), boundby explain FAULT",
@@ -158,6 +164,6 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield spaced(ProofsReport(diagnosis, alone=False))
     yield spaced(Group(*facts(diagnosis)))
     for note in diagnosis.notes:
-        yield warning_line(note.text)
+        yield hanging(warning_line(""), Text(note.text))
         if note.detail is not None:
             yield Text(note.detail.rstrip(), style="dim")

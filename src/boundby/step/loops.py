@@ -57,6 +57,8 @@ def _looping_lines(step: StepView) -> list[Loop]:
     """Loops by line of one call of a function: its own operators, or those of a user function that
     it calls in each iteration. Operators of nested loops belong to the outer loop."""
     frames, host = step.memoised(user_frames), step.timeline.host
+    if not (host.kind == HostKind.PYTHON).any():
+        return []  # without calls of functions, the layers of a model look like a loop
     layers, compiled = _layered(step, frames), step.within(*_COMPILED)
     called, models = step.memoised(_calls_of_the_script), _models(step)
     lines = called_from(host).astype(np.int64)

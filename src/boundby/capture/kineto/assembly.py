@@ -17,7 +17,7 @@ from boundby.capture.kineto.events import (
 from boundby.capture.kineto.metadata import Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
-from boundby.capture.kineto.origins import Origins, trace_origins
+from boundby.capture.kineto.origins import Origins, named, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
 from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, PhaseMarks, Timeline
@@ -25,6 +25,9 @@ from boundby.model.kernel_names import kernel_name
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
+_BEGIN_CAPTURE, _END_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
+# A step in which a smaller share of the launches is captured is a step like others.
+_MOSTLY_CAPTURED = 0.25
 _NOT_RECORDED = "launches that were not recorded"
 
 
@@ -40,7 +43,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     host = _host_rows(columns, step)
     device = _device_rows(columns, step)
     launch = matching(host.correlation, device.correlation)
-    doubts = _doubts(host, device, launch)
+    doubts = [*_doubts(host, device, launch), *_captured(host, columns.names)]
     if len(launch) and (launch == NONE).all():
         columns, host, launch = _launched_at_once(columns, host, step, len(launch))
     else:
@@ -239,3 +242,20 @@ def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
         )
         doubts.append(Note(code="clock-mismatch", text=text))
     return doubts
+
+
+def _captured(host: HostRows, names: list[str]) -> list[Note]:
+    """A note on a step that records kernels into a graph instead of running them."""
+    begins = np.sort(host.start[named(host, names, lambda name: _BEGIN_CAPTURE in name)])
+    ends = np.sort(host.start[named(host, names, lambda name: _END_CAPTURE in name)])
+    launches = host.start[host.kind == HostKind.LAUNCH]
+    open_captures = np.searchsorted(begins, launches) - np.searchsorted(ends, launches)
+    captured = int(np.count_nonzero(open_captures > 0))
+    if not captured or captured < _MOSTLY_CAPTURED * len(launches):
+        return []
+    text = (
+        f"{count(captured)} of {count(len(launches))} launches were recorded into a graph and did "
+        "not run: this is the capture of a graph. Diagnose a trace of its replays, with this one "
+        "as --capture"
+    )
+    return [Note(code="graph-captured", text=text)]

@@ -9,6 +9,7 @@ from msgspec import Raw, field
 
 from boundby.capture.kineto.names import is_own
 from boundby.model import DeviceKind, HostKind
+from boundby.model.kernel_names import kernel_name
 
 ABSENT = Raw(b"")
 
@@ -111,7 +112,6 @@ OPTIMIZER_STEP = "Optimizer.step#"
 _OPTIMIZER = "Optimizer."
 _DATA_LOADER = "enumerate(DataLoader)"
 _DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
-_COLLECTIVE = re.compile(r"nccl|rccl|msccl|oneccl|hccl|^hcom_", re.IGNORECASE)
 _LAUNCH = re.compile(r"Launch|MemcpyAsync|Memcpy\w*Async|Memset\w*|MemsetD\w+")
 # Calls in which the host waits. `hipMemcpyWithStream` is how ROCm's `.item()` copies.
 _SYNC = re.compile(
@@ -149,7 +149,8 @@ def host_kind(kind: HostKind, name: str) -> HostKind:
 def device_kind(kind: DeviceKind, name: str) -> DeviceKind:
     """The kind of a device row, by its name."""
     if kind is DeviceKind.KERNEL:
-        return DeviceKind.COLLECTIVE if _COLLECTIVE.search(name) else kind
+        named = kernel_name(name).kernel_class
+        return DeviceKind.COLLECTIVE if named == "communication" else kind
     if kind is DeviceKind.COPY_D2D:
         if _TO_DEVICE.search(name):
             return DeviceKind.COPY_H2D

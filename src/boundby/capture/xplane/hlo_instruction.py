@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 import msgspec
@@ -14,6 +15,10 @@ _GEMM = "gemm_backend_config"
 _ATTENTION = "cudnn_fmha_backend_config"
 _CAUSAL = "CAUSAL"
 _EXACT = ("HIGH", "HIGHEST")
+# Attributes of an attention of TransformerEngine, as MLIR text. Its tensors are [batch, rows, heads,
+# width]; masks 2 to 5 are causal.
+_ATTENTION_TEXT = re.compile(rb"\bqk_head_dim = ")
+_CAUSAL_TEXT = re.compile(rb"\bmask_type = [2-5]\b")
 
 
 class Attributes(TypedDict, total=False):
@@ -100,8 +105,12 @@ def _convolution(data: bytes, message: Field) -> ConvolutionDimensions:
 
 
 def _configure(found: Attributes, raw: bytes) -> None:
-    """The backend's notes in JSON: dimensions of library calls, trip counts of loops."""
+    """The backend's notes: dimensions of library calls, trip counts of loops."""
     if raw[:1] != b"{":
+        return
+    if _ATTENTION_TEXT.search(raw):
+        found["batch"], found["contracting"] = (0, 2), (3,)
+        found["causal"] = _CAUSAL_TEXT.search(raw) is not None
         return
     try:
         config: Any = msgspec.json.decode(raw)

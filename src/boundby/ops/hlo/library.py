@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from boundby.model import Cost, HloInstruction, Tensor
 from boundby.ops.attention import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS, FULL, Shape
 from boundby.ops.contraction import matrix_flops
@@ -67,7 +69,7 @@ def attention(instruction: HloInstruction, *, backward: bool) -> tuple[Flops, fl
 
     Batch, heads, sequence and width of queries and keys follow from the first product.
     """
-    query, key, value = (_operand(instruction, at) for at in range(3))
+    query, key, value = _unpacked(*(_operand(instruction, at) for at in range(3)))
     batch = instruction.batch if instruction.batch is not None else (0, 1)
     contracted = instruction.contracting if instruction.contracting else (len(query.shape) - 1,)
     rows = [at for at in range(len(query.shape)) if at not in (*batch, *contracted)]
@@ -88,6 +90,19 @@ def attention(instruction: HloInstruction, *, backward: bool) -> tuple[Flops, fl
     flops = matrix_flops(query.dtype, shape.multiply_adds(products, mask))
     recomputed = sum(matrix_flops(query.dtype, shape.multiply_adds(1, mask)).values())
     return flops, recomputed if backward else 0.0
+
+
+def _unpacked(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [batch, rows, heads, width], also where all three, or the last two,
+    are one operand [batch, rows, number, heads, width] and the others are empty."""
+
+    def part(packed: Tensor) -> Tensor:
+        shape = (*packed.shape[:2], *packed.shape[3:])
+        return msgspec.structs.replace(packed, shape=shape, strides=None)
+
+    if len(query.shape) == 5:
+        return (part(query),) * 3
+    return (query, part(key), part(key)) if len(key.shape) == 5 else (query, key, value)
 
 
 def _operand(instruction: HloInstruction, at: int) -> Tensor:
