@@ -45,6 +45,14 @@ def test_fused_loss_leaves_five_passes_over_logits_in_the_matmul_dtype() -> None
     assert "1.05 GB less memory" in found.change
 
 
+def test_kernels_of_a_compiled_function_are_not_passes_over_logits() -> None:
+    whole = (OpCall(name="CompiledFunctionBackward", args=(LOGITS,)), 5000.0)
+    alone = sure(step_model_of(scene_of(head(), host_us=5).timeline()), "logits-materialised")
+    beside = scene_of([*head(), whole], host_us=5).timeline()
+    found = sure(step_model_of(beside), "logits-materialised")
+    assert found.saving_ns.expected == pytest.approx(alone.saving_ns.expected, rel=0.05)
+
+
 def test_small_vocabulary_is_not_reported() -> None:
     timeline = scene_of(head(vocabulary=1000), host_us=5).timeline()
     assert logits_materialised.detect(step_model_of(timeline)) is None

@@ -271,7 +271,7 @@ def _inferred_waits(models: StepModels, step: StepTiming) -> list[Note]:
     if step.wall_source not in ("given", "profiled") or not waits:
         return []
     text = (
-        f"the trace names no events between streams: {waits} waits are inferred from the "
-        "observed order"
+        "the trace names no events between streams: waits inferred from the observed order: "
+        f"{waits}"
     )
     return [Note(code="inferred-stream-waits", text=text)]

@@ -98,10 +98,14 @@ def _logits(step: StepView) -> Tensor | None:
 
 def _touches(step: StepView, index: int, logits: Tensor) -> bool:
     """Whether an operation other than a product reads or writes tokens x vocabulary, or nearly all
-    of it: shifted by one, the last token is missing."""
+    of it: shifted by one, the last token is missing.
+
+    An operator of unknown cost may be a whole model, as a compiled function is."""
     record = step.op_records[index]
     call = step.call(record)
-    if call is None or record.phase == Phase.OPTIMIZER or record.op_class == "contraction":
+    if call is None or record.cost is None or record.phase == Phase.OPTIMIZER:
+        return False
+    if record.op_class == "contraction":
         return False
     return any(
         tensor.shape

@@ -42,13 +42,14 @@ def step_line(diagnosis: Diagnosis) -> Text:
     shown = list(dict.fromkeys([units.time(low), units.time(high)]))
     interval = f"{' to '.join(shown)}, " if len(shown) > 1 else ""
     samples = f"{interval}{steps}" if step.samples_ns else "as given"
-    name = "Step" if step.kind == "step" else f"Step {step.kind}"
+    name = {"step": "Step", "traced": "Traced step"}.get(step.kind, f"Step {step.kind}")
     if inside := unit_words(step.unit):
         name += f" ({inside})"
     if step.profiled_ns is not None:
-        samples = (
-            f"{interval}estimated without the profiler; {units.time(step.profiled_ns)} with it"
-        )
+        profiled = units.time(step.profiled_ns)
+        samples = f"{interval}estimated without the profiler; {profiled} with it"
+        if profiled == units.time(step.wall_ns) and not interval:
+            samples = "the profiler hardly adds to it"
     return Text(
         f"{name}: {units.time(step.wall_ns)} ({samples}) on {diagnosis.machine.device}, "
         f"{roofs_source(diagnosis.machine)}",

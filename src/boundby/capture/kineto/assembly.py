@@ -231,14 +231,14 @@ def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
         )
         doubts.append(Note(code="launches-not-recorded", text=text))
     elif unknown:
-        text = f"{count(unknown)} of {count(len(device.start))} device events have no launch"
+        text = f"device events without a launch: {count(unknown)} of {count(len(device.start))}"
         doubts.append(Note(code="unmatched-launches", text=text))
     known = launch != NONE
     early = device.start[known] < host.start[launch[known]]
     if early.any():
         text = (
-            f"{count(int(np.count_nonzero(early)))} device events start before their launch:"
-            " the host's and the device's clocks disagree"
+            "the host's and the device's clocks disagree: device events that start before their "
+            f"launch: {count(int(np.count_nonzero(early)))}"
         )
         doubts.append(Note(code="clock-mismatch", text=text))
     return doubts

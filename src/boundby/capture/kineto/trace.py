@@ -287,7 +287,7 @@ def _left_out(columns: Columns, held: Window | None) -> list[Note]:
     early = int(np.count_nonzero(called == BEFORE_TRACE)) if held is None else 0
     if not early:
         return []
-    text = f"{count(early)} device events were launched before the trace: they are in no step"
+    text = f"device events launched before the trace, which are in no step: {count(early)}"
     return [Note(code="launched-before-trace", text=text)]
 
 
