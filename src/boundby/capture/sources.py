@@ -52,10 +52,7 @@ _NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
 def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
     """Return the source that reads a file."""
-    if path.is_dir():
-        raise BoundbyError(f"{path}: a folder, not a trace file")
-    if not path.exists():
-        raise BoundbyError(f"{path}: no such file")
+    _check_readable(path)
     for source in sources:
         if source.recognises(path):
             return source
@@ -65,6 +62,23 @@ def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
     known = ", ".join(source.name for source in sources)
     kind = NotATraceError if head_of(path)[:1] == b"{" else BoundbyError
     raise kind(f"{path}: not a format that boundby reads ({known})")
+
+
+def _check_readable(path: Path) -> None:
+    """Raise an error that says why a path cannot be read, if it cannot."""
+    try:
+        if path.is_dir():
+            raise BoundbyError(f"{path}: a folder, not a trace file")
+        size = path.stat().st_size
+        if not path.is_file():
+            raise BoundbyError(f"{path}: a pipe or a device: save it as a file first")
+        path.open("rb").close()
+    except FileNotFoundError:
+        raise BoundbyError(f"{path}: no such file") from None
+    except OSError as error:
+        raise BoundbyError(f"{path}: cannot be read: {error.strerror}") from None
+    if not size:
+        raise NotATraceError(f"{path}: the file is empty")
 
 
 def observe(

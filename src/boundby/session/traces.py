@@ -64,14 +64,22 @@ def find_traces(places: Sequence[str | Path]) -> list[Path]:
             paths.append(remote.local_copy(str(address)))
             continue
         place = Path(address)
-        if place.is_dir():
-            inside = sorted(path for path in place.rglob("*") if _is_meant(path))
-            if not inside:
-                raise BoundbyError(f"{place}: no trace files in this folder")
-            paths += inside
-        else:
-            paths.append(place)
+        try:
+            paths += _files_at(place)
+        except PermissionError as error:
+            raise BoundbyError(f"{place}: cannot be read: {error.strerror}") from None
     return paths
+
+
+def _files_at(place: Path) -> list[Path]:
+    """A file, or the traces in a folder."""
+    if not place.is_dir():
+        return [place]
+    next(place.iterdir(), None)  # `rglob` leaves out what cannot be read
+    inside = sorted(path for path in place.rglob("*") if _is_meant(path))
+    if not inside:
+        raise BoundbyError(f"{place}: no trace files in this folder")
+    return inside
 
 
 def read_member(

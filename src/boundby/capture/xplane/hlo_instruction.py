@@ -15,8 +15,8 @@ _GEMM = "gemm_backend_config"
 _ATTENTION = "cudnn_fmha_backend_config"
 _CAUSAL = "CAUSAL"
 _EXACT = ("HIGH", "HIGHEST")
-# Attributes of an attention of TransformerEngine, as MLIR text. Its tensors are [batch, rows, heads,
-# width]; masks 2 to 5 are causal.
+# Attributes of an attention of TransformerEngine, as MLIR text. Its tensors are
+# [batch, rows, heads, width]; masks 2 to 5 are causal.
 _ATTENTION_TEXT = re.compile(rb"\bqk_head_dim = ")
 _CAUSAL_TEXT = re.compile(rb"\bmask_type = [2-5]\b")
 
