@@ -3,6 +3,7 @@
 import msgspec
 
 from boundby.analysis.comparison import compare
+from boundby.model.diagnosis import Diagnosis
 from boundby.report.comparison import as_text
 from tests.analysis.test_comparison import around, with_steps
 from tests.diagnoses import real_diagnosis
@@ -58,3 +59,22 @@ def test_control_characters_of_file_names_are_removed() -> None:
     text = as_text(compare(one, one, names=("evil\x1b[2J\x07.json", "b\x9b.json")))
     assert not any(character in text for character in "\x1b\x07\x9b")
     assert "before: evil?[2J" in text
+
+
+def test_estimated_steps_are_compared_by_their_ranges() -> None:
+    def estimated(low: float, middle: float, high: float) -> Diagnosis:
+        one = with_steps([middle * 1e6])
+        step = msgspec.structs.replace(
+            one.step,
+            wall_source="profiled",
+            wall_ns=middle * 1e6,
+            wall_interval_ns=(low * 1e6, high * 1e6),
+            samples_ns=[],
+        )
+        return msgspec.structs.replace(one, step=step)
+
+    before, near, far = estimated(8, 10, 12), estimated(7, 9, 11), estimated(1, 2, 3)
+    first = as_text(compare(before, near, names=("a", "b"))).splitlines()[0]
+    assert "estimated without the profiler" in first and first.endswith(", ranges overlap")
+    first = as_text(compare(before, far, names=("a", "b"))).splitlines()[0]
+    assert first.endswith(", ranges do not overlap")

@@ -51,13 +51,17 @@ def headline(comparison: Comparison) -> Text:
     if abs(change) < _SAME:
         words = "as fast as before"
     if comparison.before.wall_source == comparison.after.wall_source == "profiled":
-        words += ", as profiled"
+        words += (
+            ", estimated without the profiler" if _is_estimated(comparison) else ", as profiled"
+        )
     if comparison.refused:
         doubt = "not judged, because the machine was busy"
     elif comparison.same:
         doubt = "no difference: both are the same diagnosis"
     elif comparison.beyond_noise is None:
         doubt = "too few steps to separate it from noise"
+        if _is_estimated(comparison):
+            doubt = f"ranges {'' if _overlap(comparison) else 'do not '}overlap"
     elif comparison.beyond_noise:
         doubt = "beyond noise"
     else:
@@ -71,6 +75,20 @@ def headline(comparison: Comparison) -> Text:
         f": {units.time(comparison.before.wall_ns)} to {units.time(comparison.after.wall_ns)}, "
         f"{doubt}{f' ({interval})' if has_interval else ''}",
     )
+
+
+def _is_estimated(comparison: Comparison) -> bool:
+    """Whether a step time without the profiler is known as a range only."""
+    sides = (comparison.before, comparison.after)
+    return any(side.interval_ns[0] < side.interval_ns[1] and not side.samples_ns for side in sides)
+
+
+def _overlap(comparison: Comparison) -> bool:
+    (low, high), (other_low, other_high) = (
+        comparison.before.interval_ns,
+        comparison.after.interval_ns,
+    )
+    return low <= other_high and other_low <= high
 
 
 def as_text(comparison: Comparison) -> str:
