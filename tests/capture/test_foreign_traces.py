@@ -107,6 +107,18 @@ def test_trace_without_launches_has_an_uncertain_verdict(tmp_path: Path) -> None
     assert {"no-host-events", "launches-not-recorded", "operators-not-recorded"} <= _codes(found)
 
 
+@pytest.mark.parametrize(("launched", "is_doubted"), [(1, True), (5, False)])
+def test_verdict_is_uncertain_if_most_launches_are_missing(
+    tmp_path: Path, launched: int, is_doubted: bool
+) -> None:
+    events = [mark(0, 0, 1000), op("aten::mm", 0, 900)]
+    events += [launch(1 + at, 10 + 100 * at) for at in range(launched)]
+    events += [kernel(1 + at, 20 + 100 * at, 20) for at in range(8)]
+    found = _diagnosis(tmp_path, events)
+    assert ("launches-not-recorded" in _codes(found)) == is_doubted
+    assert found.verdict.uncertain == is_doubted
+
+
 def test_unexplained_idle_time_without_launches_is_unseen(tmp_path: Path) -> None:
     """The simulation without launches knows nothing of the idle times between kernels."""
     kernels = [kernel(i, i * 10_000, 8, "sgemm_kernel") for i in range(20)]

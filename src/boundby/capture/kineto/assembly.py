@@ -28,6 +28,8 @@ _GRAPH_LAUNCH = "GraphLaunch"
 _BEGIN_CAPTURE, _END_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
 # A step in which a smaller share of the launches is captured is a step like others.
 _MOSTLY_CAPTURED = 0.25
+# With a larger share of device events without a launch, the host's part is unknown.
+_MOSTLY_UNMATCHED = 0.5
 _NOT_RECORDED = "launches that were not recorded"
 
 
@@ -223,15 +225,16 @@ def _host_events(
 def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
     """Notes on what makes the account of this step less certain."""
     doubts: list[Note] = []
-    unknown = int(np.count_nonzero(launch == NONE))
-    if unknown and unknown == len(launch):
+    unknown, total = int(np.count_nonzero(launch == NONE)), len(launch)
+    if unknown > _MOSTLY_UNMATCHED * total:
+        which = "none" if unknown == total else f"only {count(total - unknown)}"
         text = (
-            "no launches of the device's work are in the trace: whether the host delays it is "
-            "unknown"
+            f"the trace has launches for {which} of the device's {count(total)} events: whether "
+            "the host delays it is unknown"
         )
         doubts.append(Note(code="launches-not-recorded", text=text))
     elif unknown:
-        text = f"device events without a launch: {count(unknown)} of {count(len(device.start))}"
+        text = f"device events without a launch: {count(unknown)} of {count(total)}"
         doubts.append(Note(code="unmatched-launches", text=text))
     known = launch != NONE
     early = device.start[known] < host.start[launch[known]]
