@@ -122,6 +122,27 @@ def test_function_with_equal_results_in_each_step_is_rebuilt() -> None:
     assert len(found) >= 4 and len({one.called_at for one in found}) == 1
 
 
+def test_what_a_function_makes_several_times_in_one_step_is_made_once() -> None:
+    layers, lengths = [nn.Linear(8, 8) for _ in range(3)], iter(range(4, 100))
+
+    def distances(length: int) -> torch.Tensor:
+        rows = torch.tensor([[abs(j - i) for j in range(length)] for i in range(length)])
+        return rows / length
+
+    def noise(length: int) -> torch.Tensor:
+        return torch.randn(length, length)
+
+    def step() -> None:
+        length = next(lengths)
+        x = torch.randn(length, 8)
+        for layer in layers:
+            x = layer((distances(length) + noise(length)) @ x)
+
+    found = evidence_of(step).rebuilt
+    assert {name for one in found for name in one.names} == {"distances(...)"}
+    assert {one.times for one in found} == {3} and all(one.once_a_step for one in found)
+
+
 def test_constants_are_found_after_a_long_loop_and_with_a_fixed_batch_in_training() -> None:
     model, x = nn.Linear(8, 8), torch.randn(4, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -30,6 +30,15 @@ def test_rebuilt_tensor_costs_its_line_time() -> None:
     assert "mask" in found.change
 
 
+def test_what_a_step_makes_several_times_is_left_once() -> None:
+    rebuilt = RebuiltTensor(
+        where="train.py:2", names=["buckets(...)"], bytes=0.0, times=4, once_a_step=True
+    )
+    found = sure(two_calls(StepEvidence(rebuilt=[rebuilt])), "rebuilt-tensors")
+    assert found.saving_ns.expected == pytest.approx(150e3, rel=0.05)
+    assert "once in a step" in found.change and "4 calls" in found.assumes
+
+
 def test_padding_saves_its_share_of_token_operators() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))

@@ -4,7 +4,7 @@ What it looks for
     Lines of the script that bind tensors or arrays whose values were the same in each of the steps
     that were checked, and that nothing changes afterwards: masks, schedules, constants from
     lists, tables, data moved to the device again. Functions of the script that return such tensors,
-    with all that they run.
+    with all that they run; also where each step has other values, if it makes them several times.
 
 Why it costs time
     The operators, and often a Python loop over the values, run in every step for a result that is
@@ -22,9 +22,13 @@ Measured on
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.program_savings import REPEATED_WORK_LEFT
+from boundby.model.evidence import RebuiltTensor
 from boundby.step.model import StepView
+from boundby.step.nesting import Mask
 from boundby.step.rows import rows_at, time_of_rows, without_rows
 
 # Lines with a smaller share of the step are not named.
@@ -40,19 +44,40 @@ def detect(step: StepView) -> Detection | None:
     lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
     if not lines:
         return None
-    rows = rows_at(step, lines)
     known = {one.where: one for one in step.evidence.rebuilt}
     names = known[lines[0]].names
+    always = rows_at(step, [line for line in lines if not known[line].once_a_step])
+    for_all = [one for one in lines if known[one].once_a_step]
+    once = list(_made_once(step, [known[one] for one in for_all], always))
+    saved = sum((without_rows(step, rows, left) for rows, left in once), without_rows(step, always))
     # What calls a function that makes them is where its result is to be kept.
     places = dict.fromkeys(place for line in lines for place in (line, known[line].called_at))
     return Detection(
-        low=without_rows(step, rows, REPEATED_WORK_LEFT.high),
-        expected=without_rows(step, rows),
-        high=without_rows(step, rows),
+        low=sum(
+            (without_rows(step, rows, max(left, REPEATED_WORK_LEFT.high)) for rows, left in once),
+            without_rows(step, always, REPEATED_WORK_LEFT.high),
+        ),
+        expected=saved,
+        high=saved,
         where=[place for place in places if place][:_MOST_LINES],
-        change=f"# before the loop, once: {', '.join(names[:3])}",
-        assumes="the values are the same in all steps, as in the steps checked",
+        change=f"# before the loop, once: {', '.join(names[:3])}"
+        if lines[0] not in for_all
+        else f"# once in a step, or behind functools.cache: {', '.join(names[:3])}",
+        assumes="the values are the same in all steps, as in the steps checked"
+        if lines[0] not in for_all
+        else f"all {known[lines[0]].times} calls of a step give the same, as in the steps checked",
     )
+
+
+def _made_once(
+    step: StepView, made: Sequence[RebuiltTensor], others: Mask
+) -> Iterator[tuple[Mask, float]]:
+    """What is made several times in a step, and the share of it that is left if it is made once."""
+    known = others
+    for times in sorted({one.times for one in made}):
+        rows = rows_at(step, [one.where for one in made if one.times == times]) & ~known
+        known = known | rows
+        yield rows, 1 / times
 
 
 FAULT = Fault(

@@ -119,13 +119,15 @@ class RepeatedBackward(Record, frozen=True, kw_only=True):
 
 class RebuiltTensor(Record, frozen=True, kw_only=True):
     """A line that makes tensors with the same values in every step. `names`: what it assigns, or
-    the function that it is in, where that returns them; `called_at`: what calls that function."""
+    the function that it is in, where that returns them; `called_at`: what calls that function.
+    `once_a_step`: the function makes the same several times in one step, but others in the next."""
 
     where: str
     names: list[str]
     bytes: float
     times: int
     called_at: str = ""
+    once_a_step: bool = False
 
 
 class Padding(Record, frozen=True, kw_only=True):

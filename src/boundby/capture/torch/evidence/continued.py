@@ -7,12 +7,11 @@ results, as a cache of keys and values: it counts only where its line makes a te
 
 from __future__ import annotations
 
-import dis
-import functools
 from collections.abc import Hashable, Iterable
 from types import CodeType
 from typing import Any
 
+from boundby.capture.torch.evidence.code_names import named_at
 from boundby.capture.torch.evidence.values import fingerprint
 
 _MOST_BYTES = 4 << 20  # memory limit: larger tensors are compared by their fingerprints alone
@@ -79,15 +78,3 @@ def may_coincide(torch: Any, value: Any, names: Iterable[str]) -> bool:
     with torch.no_grad():
         flat = value.detach().reshape(-1)
         return bool((flat == flat[0]).all())
-
-
-@functools.cache
-def named_at(code: CodeType, line: int) -> frozenset[str]:
-    """The names that a line of the code loads."""
-    found, here = set(), False
-    for one in dis.get_instructions(code):
-        if one.starts_line is not None:
-            here = one.starts_line == line
-        if here and one.opname.startswith("LOAD_"):
-            found.add(str(one.argval))
-    return frozenset(found)

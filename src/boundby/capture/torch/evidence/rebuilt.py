@@ -13,15 +13,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from boundby.capture.torch.evidence.bound_lines import BoundLines
+from boundby.capture.torch.evidence.code_names import named_at, read_and_bound_at
 from boundby.capture.torch.evidence.continued import (
     ContinuedPrints,
     makes_tensors,
     may_coincide,
-    named_at,
 )
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
 from boundby.capture.torch.evidence.places import user_line
@@ -41,6 +41,7 @@ class _Bound:
     print: Any
     made: Any  # the fingerprint when it was bound; the value may be changed later
     bytes: float
+    seen: Any  # the fingerprint, also of what may coincide or has only grown
     value: Any = None  # kept in the last step, to see whether it is changed later
     version: int = 0
 
@@ -50,6 +51,7 @@ class _Returned:
     """The result of a call of a user's function, and the lines that it ran."""
 
     print: Any
+    seen: Any  # the same, also of what has only grown
     lines: dict[str, None]
     called_at: str
 
@@ -167,14 +169,39 @@ class AssignmentReader:
                 differ.add(key[:2])
             if varied.intersection(last.lines):
                 differ.add(key[:2])
+        within = {one for one in differ if self._is_same_within_steps(one)}
         return [
             RebuiltTensor(
-                where=line, names=[f"{name}(...)"], bytes=0.0, times=len(made), called_at=called_at
+                where=line,
+                names=[f"{name}(...)"],
+                bytes=0.0,
+                times=len(made),
+                called_at=called_at,
+                once_a_step=(place, name) in within,
             )
             for (place, name), made in functions.items()
-            if (place, name) not in differ
+            if (place, name) not in differ or (place, name) in within
             for line, called_at in {at: one.called_at for one in made for at in one.lines}.items()
         ]
+
+    def _is_same_within_steps(self, function: tuple[str, str]) -> bool:
+        """Whether each whole step called a function several times with one result, and one value
+        for each name that it bound."""
+        for returned, bound in zip(
+            self._returned[: self.step], self._bound[: self.step], strict=True
+        ):
+            made = [one for key, one in returned.items() if key[:2] == function]
+            prints = {one.seen for one in made}
+            if len(made) < 2 or len(prints) != 1 or None in prints:
+                return False
+            lines = {line for one in made for line in one.lines}
+            names: dict[tuple[str, str], set[Any]] = defaultdict(set)
+            for (line, name, _), value in bound.items():
+                if line in lines:
+                    names[line, name].add(value.seen)
+            if any(len(values) != 1 or None in values for values in names.values()):
+                return False
+        return self.step > 0
 
     def _varied_lines(self) -> set[str]:
         """Lines that bound different values in different complete steps."""
@@ -261,20 +288,20 @@ class AssignmentReader:
             before[name] = id(one)
             self.bound_lines.bind(one, line)
             if isinstance(one, torch.Tensor) and one.grad_fn is not None:
-                if name in _read_and_bound(frame.f_code, number):
+                if name in read_and_bound_at(frame.f_code, number):
                     self._kept[line] += 1
-                self._add(line, name, None, 0.0, None)
+                self._add(line, name, None, 0.0, None, None)
                 continue
             size = one.nbytes if hasattr(one, "nbytes") else 0
             count = self._counts[line, name]
-            print_ = self._prints.of((line, name, count), one)
+            seen = print_ = self._prints.of((line, name, count), one)
             if self._prints.only_grew((line, name, count)) and not makes_tensors(
                 frame.f_code, number
             ):
                 print_ = None
             if print_ is not None and may_coincide(torch, one, named_at(frame.f_code, number)):
                 print_ = None
-            key = self._add(line, name, print_, float(size), one)
+            key = self._add(line, name, print_, float(size), one, seen)
             if isinstance(one, torch.Tensor):
                 self._fills.bind(id(frame), key, one)
 
@@ -288,30 +315,29 @@ class AssignmentReader:
             return
         place = defined, frame.f_code.co_name
         count = self._counts[place]
-        prints = [
-            None
-            if may_coincide(self._torch, one, frame.f_code.co_names)
-            else self._print_of((*place, count, at), one)
-            for at, one in enumerate(parts)
-        ]
+        keys = [(*place, count, at) for at in range(len(parts))]
+        seen = [self._print_of(key, one, frame) for key, one in zip(keys, parts, strict=True)]
+        grew = any(map(self._prints.only_grew, keys))
         self._counts[place] += 1
         caller = frame.f_back
         called_at = user_line(caller.f_code, caller.f_lineno) if caller is not None else None
+        prints = None if None in seen else tuple(seen)
         self._returned[-1][*place, count] = _Returned(
-            print=None if None in prints else tuple(prints), lines=lines, called_at=called_at or ""
+            print=None if grew else prints, seen=prints, lines=lines, called_at=called_at or ""
         )
 
-    def _print_of(self, key: Hashable, value: object) -> Any:
+    def _print_of(self, key: Hashable, value: object, frame: FrameType) -> Any:
+        if may_coincide(self._torch, value, frame.f_code.co_names):
+            return None
         if isinstance(value, self._torch.Tensor) and (value.requires_grad or value.is_inference()):
             return None
-        found = self._prints.of(key, value)
-        return None if self._prints.only_grew(key) else found
+        return self._prints.of(key, value)
 
-    def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> Key:
+    def _add(self, line: str, name: str, print_: Any, size: float, value: Any, seen: Any) -> Key:
         count = self._counts[line, name]
         self._counts[line, name] += 1
         key = line, name, count
-        bound = _Bound(print=print_, made=print_, bytes=size)
+        bound = _Bound(print=print_, made=print_, bytes=size, seen=seen)
         if print_ is not None and isinstance(value, self._torch.Tensor):
             if value.requires_grad:
                 bound.print = None
@@ -347,21 +373,6 @@ class AssignmentReader:
             seen.add(number)
             waiting += [following for following, _ in node.next_functions if following is not None]
         return len(seen)
-
-
-def _read_and_bound(code: CodeType, line: int) -> set[str]:
-    """The names that a line both reads and binds: `total = total + loss`."""
-    import dis
-
-    here, read, bound = False, set(), set()
-    for instruction in dis.get_instructions(code):
-        if instruction.starts_line is not None:
-            here = instruction.starts_line == line
-        if here and instruction.opname.startswith("LOAD_"):
-            read.add(str(instruction.argval))
-        elif here and instruction.opname.startswith("STORE_"):
-            bound.add(str(instruction.argval))
-    return read & bound
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
