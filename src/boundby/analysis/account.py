@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from boundby.analysis import tables
@@ -119,25 +118,18 @@ def attribute_step(
             cpu_wait=cpu_wait,
             fresh_pages=fresh_pages,
         )
-    op_records, scaled = parts.op_records, parts.scaled
-    notes: list[Note] = []
+    op_records = parts.op_records
     busy = sum(record.exposed_ns for record in op_records)
-    if busy + parts.dispatch_ns > wall_ns:
-        factor = wall_ns / (busy + parts.dispatch_ns)
-        notes.append(_scale_down(op_records, factor, timeline))
-        busy *= factor
-        scaled *= factor
+    factor, notes = _fit_to_wall(parts, busy, wall_ns, timeline)
+    busy *= factor
     idle_ns = wall_ns - busy
     idle = _divide(idle_ns, parts.idle) if on_device else _divide_cpu(idle_ns, parts.idle)
     account = _account(op_records, idle, wall_ns)
     kernel_classes = kernel_class_rows(timeline, op_records, parts.member)
     return Attribution(
         account=account,
-        utilisation=msgspec.structs.replace(
-            _utilisation(op_records, timeline, machine, wall_ns, busy if on_device else None),
-            at_least=not products_are_costed(kernel_classes),
-            costed=costed_share(kernel_classes),
-            classified=classified_share(kernel_classes),
+        utilisation=_utilisation(
+            op_records, kernel_classes, timeline, machine, wall_ns, busy if on_device else None
         ),
         classes=tables.class_rows(op_records),
         kernel_classes=kernel_classes,
@@ -151,7 +143,7 @@ def attribute_step(
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=idle_ns / wall_ns if timeline.wall_ns > DILATED.value * wall_ns else 0.0,
-        scaled=scaled,
+        scaled=parts.scaled * factor,
         op_records=op_records,
         member=parts.member,
         where=where,
@@ -228,8 +220,18 @@ def _on_lines(idle: Mapping[str, float]) -> dict[str, float]:
     return {label: ns for label, ns in idle.items() if label != CPU_WAIT}
 
 
+def _fit_to_wall(
+    parts: _StepParts, busy: float, wall_ns: float, timeline: Timeline
+) -> tuple[float, list[Note]]:
+    """Scale down operators that add up to more than the step time; return the factor and a note."""
+    if busy + parts.dispatch_ns <= wall_ns:
+        return 1.0, []
+    factor = wall_ns / (busy + parts.dispatch_ns)
+    return factor, [_scale_down(parts.op_records, factor, timeline)]
+
+
 def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:
-    """Scale down operators that add up to more than the step time; return a note about it."""
+    """Scale the operators' times by a factor; return a note about it."""
     on_device = len(timeline.device) > 0
     for record in op_records:
         record.exposed_ns *= factor
@@ -303,6 +305,7 @@ def _account(op_records: list[OpRecord], idle: dict[str, float], wall_ns: float)
 
 def _utilisation(
     op_records: list[OpRecord],
+    kernel_classes: list[KernelClassRow],
     timeline: Timeline,
     machine: Machine,
     wall_ns: float,
@@ -327,6 +330,9 @@ def _utilisation(
         bandwidth=moved_bytes / memory * 1e9 / wall_ns if memory and wall_ns else None,
         device=busy_ns / wall_ns if busy_ns is not None and wall_ns else None,
         host_lead_ns=_host_lead(timeline),
+        at_least=not products_are_costed(kernel_classes),
+        costed=costed_share(kernel_classes),
+        classified=classified_share(kernel_classes),
     )
 
 

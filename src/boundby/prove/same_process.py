@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import tempfile
 import time
@@ -112,13 +113,6 @@ def measure_function(
             on_first_step=hooks.narrow,
         )
 
-        def unobserved(act: Callable[[], Any]) -> Any:
-            hooks.watcher = None
-            try:
-                return act()
-            finally:
-                hooks.watcher = recorder
-
         engine = LiveEngine(
             torch_,
             fixes=fixes,
@@ -131,7 +125,7 @@ def measure_function(
             clock=clock,
             sites=SiteRecorder(),
             main_kind=lambda: recorder.windows.main_kind,
-            unobserved=unobserved,
+            unobserved=functools.partial(_unobserved, hooks, recorder),
             on_step=report,
             on_done=lambda: done.append(True),
         )
@@ -148,6 +142,15 @@ def measure_function(
                 engine.finish()
             hooks.remove()
             state.restore()
+
+
+def _unobserved(hooks: Hooks, recorder: Recorder, act: Callable[[], Any]) -> Any:
+    """Call `act` and return its result; the recorder does not see its calls."""
+    hooks.watcher = None
+    try:
+        return act()
+    finally:
+        hooks.watcher = recorder
 
 
 class _State(StepHook):

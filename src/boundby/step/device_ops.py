@@ -9,9 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby import ops as costs
-from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
+from boundby.model import (
+    Cost,
+    DeviceEvents,
+    DeviceKind,
+    Ints,
+    Machine,
+    OpCall,
+    Phase,
+    Precision,
+    Timeline,
+)
 from boundby.model.assumptions.device import CACHED_BYTES
-from boundby.model.kernel_names import kernel_name
+from boundby.model.kernel_names import KernelClass, kernel_name
 from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of, xla_dtype
@@ -88,11 +98,7 @@ def device_work(
             exposed_ns=float(shown[index]),
             kernels=int(kernels[index]),
         )
-        if device.kind[event] == DeviceKind.KERNEL:
-            record.kernel_class = kernel_name(names[index]).kernel_class
-        else:
-            collective = device.kind[event] == DeviceKind.COLLECTIVE
-            record.kernel_class = "communication" if collective else "copy"
+        record.kernel_class = _kernel_class(DeviceKind(device.kind[event]), names[index])
         op = int(row) if row >= 0 else int(device.op[event])
         _place(record, timeline, op)
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
@@ -111,10 +117,7 @@ def device_work(
         if payloads[event] >= 0:
             record.op_class, record.bound, record.cost = "communication", "network", cost
         elif cost is not None:
-            on_cuda = timeline.device_kind == "cuda"
-            dtype = allowed_dtype(precision, record.name, on_cuda=on_cuda)
-            if (instruction := calls[call].hlo) is not None:
-                dtype = xla_dtype(instruction, timeline.device_kind)
+            dtype = _product_dtype(calls[call], record.name, timeline, precision)
             cost = costed.on(cost, "tf32" if on_tf32[index] else dtype)
             _set_cost(record, machine, _winograd(cost) if on_winograd[index] else cost)
         elif call < 0:
@@ -124,6 +127,20 @@ def device_work(
             record.bound, record.floor_ns = "python", None
         op_records.append(record)
     return op_records, member
+
+
+def _kernel_class(kind: DeviceKind, name: str) -> KernelClass | None:
+    """The class of a device event; None if the kernel's name does not tell."""
+    if kind == DeviceKind.KERNEL:
+        return kernel_name(name).kernel_class
+    return "communication" if kind == DeviceKind.COLLECTIVE else "copy"
+
+
+def _product_dtype(call: OpCall, name: str, timeline: Timeline, precision: Precision) -> str | None:
+    """The dtype in which an operator's float32 products may be computed; None if unknown."""
+    if call.hlo is not None:
+        return xla_dtype(call.hlo, timeline.device_kind)
+    return allowed_dtype(precision, name, on_cuda=timeline.device_kind == "cuda")
 
 
 def _replayed_groups(device: DeviceEvents) -> Ints:
