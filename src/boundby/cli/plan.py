@@ -17,10 +17,10 @@ class _Tokens(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).lower()
-        number = text.removesuffix("k")
-        if not number.isdigit() or not int(number):
+        number = text.rstrip("km")
+        if not number.isdigit() or not int(number) or len(text) > len(number) + 1:
             self.fail(f"{value!r} is no number of tokens: write 4096 or 4k", param, ctx)
-        return int(number) * (1024 if text.endswith("k") else 1)
+        return int(number) * {"k": 1024, "m": 1024**2}.get(text[-1], 1)
 
 
 @click.command(name="plan")

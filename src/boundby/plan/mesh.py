@@ -131,7 +131,7 @@ def parse(text: str) -> Mesh:
     """A mesh from "data=8,fsdp=16,tensor=4"."""
     values: dict[str, int] = {}
     for part in filter(None, re.split(r"[,\s]+", text)):
-        name, _, number = part.partition("=")
+        name, _, number = part.lower().partition("=")
         if name not in _NAMES or not number.isdigit() or int(number) < 1:
             raise BoundbyError(
                 f"cannot read {part!r} in the mesh: write AXIS=N with an axis of "

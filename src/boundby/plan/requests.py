@@ -114,7 +114,7 @@ def plan(
     """
     config = models.find(model) if isinstance(model, str) else model
     target = chips.find(chip) if isinstance(chip, str) else chip
-    sequence = _sequence(config, sequence)
+    sequence, recompute = _sequence(config, sequence), recompute.lower()
     if recompute not in ("none", "selective", "full", "auto"):
         raise BoundbyError(f"recompute is none, selective, full or auto, not {recompute}")
     program: dict[str, Any] = {
