@@ -57,6 +57,11 @@ def test_a_decode_step_reads_the_weights_once(tmp_path: Path) -> None:
     assert 0.6 < _expected(tmp_path) / 254 < 0.9
 
 
+def test_a_decode_rate_without_lengths_is_that_of_a_short_context(tmp_path: Path) -> None:
+    unstated = _expected(tmp_path, input_len="", output_len="")
+    assert _expected(tmp_path) < unstated < 1.02 * _expected(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("metric", "unit"),
     [
