@@ -24,6 +24,7 @@ def candidate(
     without_finding: bool = False,
     predicted: Estimate | None = None,
     excludes: Sequence[str] = (),
+    keeps_compiled: bool = False,
 ) -> Candidate:
     return Candidate(
         key=f"fault-{name}/{name}",
@@ -33,6 +34,7 @@ def candidate(
         slot=slot,
         without_finding=without_finding,
         predicted=predicted,
+        keeps_compiled=keeps_compiled,
         excludes=frozenset(f"fault-{one}" for one in excludes),
     )
 
@@ -83,6 +85,7 @@ class Simulated:
         reserved_s: float = 0.0,
         start_gain: float = 1.0,
         max_steps: int | None = None,
+        compiled_s: float = 0.0,
     ) -> Evidence:
         evidence = evidence or Evidence()
         search = Search(
@@ -96,6 +99,7 @@ class Simulated:
             start_gain=start_gain,
             max_steps=max_steps,
         )
+        search.program_compiled(compiled_s)
         plan = search.run() if timed is None else search.timed(timed, 12)
         reply: Reply | None = None
         try:

@@ -273,6 +273,20 @@ def test_a_stale_buffer_is_refused(model: str) -> None:
     assert not found.ok and found.verified
 
 
+def test_a_compiled_module_is_not_compiled_again() -> None:
+    compiled = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    rig = Rig(torch.compile(with_batch_norm(), backend=backend))
+    before = len(compiled)
+    found = rig.verdict(rig.fix("fused"), as_called=True)
+    assert found.ok and found.verified, found.why
+    assert len(compiled) == before
+
+
 def test_a_scaled_update_is_refused() -> None:
     module = plain()
     rig = Rig(module)

@@ -106,6 +106,17 @@ def test_compile_replaces_only_the_chosen_fixes_that_exclude_it() -> None:
     assert together is not None and together.low < 3.0 < together.high
 
 
+def test_fixes_that_keep_compiled_code_come_before_those_that_compile_it_again() -> None:
+    cheap = candidate("fused", keeps_compiled=True)
+    program = Simulated({"fused": 1.2, "casts": 2.0}, first_use_s={"casts": 40.0})
+    evidence = program.search([CASTS, cheap], budget_s=30.0, compiled_s=40.0)
+    assert evidence.chosen == (cheap.key,)
+    assert "expected to take 40 s" in evidence.rulings[cheap.key, CASTS.key].why
+    program = Simulated({"fused": 1.2, "casts": 2.0}, first_use_s={"casts": 40.0})
+    evidence = program.search([CASTS, cheap], budget_s=90.0, compiled_s=40.0)
+    assert evidence.chosen == (cheap.key, CASTS.key)
+
+
 def test_compile_longer_than_the_remaining_time_is_skipped() -> None:
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})

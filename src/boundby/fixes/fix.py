@@ -29,6 +29,7 @@ class Fix:
     `written`: the change in the script's own terms, from what was changed in it. `always_tried`:
     `boundby prove` tries it without a finding too: it is switched within a step, and if it cannot
     help it is seen to change nothing. `needs_cores`: it starts processes, which need idle cores.
+    `keeps_compiled`: code that the script has compiled stays valid.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Fix:
     written: Callable[[Collection[str]], str] | None = None
     always_tried: bool = False
     needs_cores: bool = False
+    keeps_compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.environment:

@@ -49,10 +49,12 @@ FUSED = Fix(
     change="torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad",
     switch=fused_switch,
     always_tried=True,
+    keeps_compiled=True,
     written=_written,
 )
 GRADIENTS_TO_NONE = Fix(
     name="set-to-none",
     change="optimizer.zero_grad(set_to_none=True)",
     apply=gradients_set_to_none,
+    keeps_compiled=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,7 +129,7 @@ class CallRerun:
         if first is None or not self._fits_in_memory(first):
             return None
         dtype = torch.float64 if first.device.type == "cpu" else torch.float32
-        with _in_full_precision(torch):
+        with _in_full_precision(torch), _uncompiled(torch):
             try:
                 module = copy.deepcopy(call.module)
                 module.to(dtype)
@@ -171,6 +172,14 @@ class CallRerun:
             with torch.no_grad():
                 for parameter, value in zip(parameters, originals, strict=True):
                     parameter.copy_(value)
+
+
+def _uncompiled(torch: Any) -> contextlib.AbstractContextManager[Any]:
+    """Compiled functions run as they are written: code for another dtype would be compiled."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     user_defined: bool = False
     without_finding: bool = False
     needs_cores: bool = False
+    keeps_compiled: bool = False
 
     @property
     def fix(self) -> str:

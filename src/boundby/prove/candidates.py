@@ -183,6 +183,7 @@ def _candidate(
         requested=is_requested,
         user_defined=not _is_built_in(fix),
         needs_cores=fix.needs_cores,
+        keeps_compiled=fix.keeps_compiled,
         without_finding=not (
             is_requested or choice.everything or found_faults.intersection((*covers, *faults))
         ),

@@ -228,6 +228,7 @@ class LiveEngine(StepHook):
         self._recorder.is_open = False
         self._kind = self._main_kind()
         self._sites.close()
+        self.search.program_compiled(compiled_ns() / 1e9)
         self._raise_compile_limits()
         self._next(lambda: next(self._plan))
 
@@ -324,7 +325,8 @@ class LiveEngine(StepHook):
             return checks.verdict(
                 set_variant,
                 precision,
-                as_called=any(candidate.preparation_s for candidate in fixes),
+                as_called=self.search.compiles
+                or any(candidate.preparation_s for candidate in fixes),
             )
 
         try:
@@ -366,7 +368,8 @@ class LiveEngine(StepHook):
 
     def _raise_compile_limits(self) -> None:
         """Each variant compiles the same functions again."""
-        if not any(candidate.slot == "compilation" for candidate in self.search.candidates):
+        has_compiler = any(one.slot == "compilation" for one in self.search.candidates)
+        if not (has_compiler or self.search.compiles):
             return
         import torch._dynamo
 

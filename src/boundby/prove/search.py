@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import (
@@ -39,6 +41,8 @@ _SCREENING_STEPS, _SCREENING_SHARE = 25, 0.5
 _WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
 # A fix without a gain alone is tried in a combination whose step it would shorten by this share.
 _WORTHWHILE_SHARE = 0.02
+# A program that has compiled for less than this compiles again within a few steps.
+_COMPILING_S = 5.0
 # On a busy machine, compiling took up to this many times what was expected.
 _UNKNOWN_FACTOR = 2.0
 
@@ -59,6 +63,7 @@ class Search:
     accept_unverified: bool = False
     max_steps: int | None = None  # of the script, if it is known to be short
     since_start_s: Callable[[], float] = lambda: 0.0
+    compiles: bool = False  # the program itself, for longer than a few steps
     _uses_reserve: bool = False  # now, of the fixes of the start
     rounds: Rounds = field(init=False)
 
@@ -72,6 +77,20 @@ class Search:
             max_steps=self.max_steps,
             since_start_s=self.since_start_s,
         )
+
+    def program_compiled(self, seconds: float) -> None:
+        """The program's first steps have compiled for so long: under most fixes it compiles again.
+
+        Such fixes are measured one after the other, like those that compile by themselves.
+        """
+        self.compiles = seconds > _COMPILING_S
+        if self.compiles:
+            self.candidates = [
+                candidate
+                if candidate.keeps_compiled
+                else structs.replace(candidate, preparation_s=max(candidate.preparation_s, seconds))
+                for candidate in self.candidates
+            ]
 
     def run(self) -> Steps:
         yield from self.rounds.prepare(BASELINE)
