@@ -117,6 +117,15 @@ def test_fixes_that_keep_compiled_code_come_before_those_that_compile_it_again()
     assert evidence.chosen == (cheap.key, CASTS.key)
 
 
+def test_a_fix_that_looks_slower_than_a_chosen_one_that_excludes_it_is_not_decided() -> None:
+    casts, products = (candidate(name, slot="precision") for name in ("casts", "products"))
+    program = Simulated({"casts": 1.6, "products": 1.2}, block_sd=0.08)
+    evidence = program.search([casts, products])
+    assert evidence.chosen == (casts.key,)
+    assert len(evidence.comparison_of((products.key,), ()).log_ratios) <= 6
+    assert outcomes(evidence, casts, products)["products"] is Outcome.NO_GAIN
+
+
 def test_compile_longer_than_the_remaining_time_is_skipped() -> None:
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})

@@ -174,6 +174,9 @@ def _outcome(
     if comparison.decision == "no gain":
         slower = comparison.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
+    if replaced_by is not None and comparison.decision == "open":
+        why = f"{replaced_by} looks faster, and only one of them can be applied"
+        return Outcome.NO_GAIN, why, None
     if speedup is None:
         count = len(comparison.log_ratios)
         words = "1 round is" if count == 1 else f"{count} rounds are"

@@ -83,6 +83,7 @@ class Rounds:
     accept_unverified: bool
     max_steps: int | None
     since_start_s: Callable[[], float]
+    is_replaced: Callable[[Variant], bool] = lambda variant: False
     step_ns: dict[Variant, float] = field(default_factory=dict)
     quickest_ns: dict[Variant, float] = field(default_factory=dict)
     prepared: set[Variant] = field(default_factory=set)
@@ -159,6 +160,8 @@ class Rounds:
         is_ruled = variant in self.evidence.rulings
         if comparison.decision == "faster":
             return not is_ruled and variant not in self.evidence.checked
+        if self.is_replaced(variant):
+            return False
         if comparison.middle > PROMISING:
             most = max(most, _MAX_PROMISING_ROUNDS if is_patient else _MAX_ROUNDS)
         return comparison.decision == "open" and not is_ruled and len(comparison.log_ratios) < most

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
+from boundby.prove.confidence import MIN_ROUNDS
 from boundby.prove.evidence import (
     BASELINE,
     Evidence,
@@ -76,6 +77,7 @@ class Search:
             accept_unverified=self.accept_unverified,
             max_steps=self.max_steps,
             since_start_s=self.since_start_s,
+            is_replaced=self._is_replaced,
         )
 
     def program_compiled(self, seconds: float) -> None:
@@ -217,6 +219,18 @@ class Search:
                 confirmed, key=lambda one: evidence.comparison_of((one.key,), BASELINE).middle
             )
             evidence.chosen = (best.key,)
+
+    def _is_replaced(self, variant: Variant) -> bool:
+        """Whether a fix looks slower than a chosen one that excludes it: then it is not decided."""
+        evidence = self.evidence
+        if len(variant) != 1 or variant == evidence.chosen:
+            return False
+        alone = evidence.comparison_of(variant, BASELINE)
+        return len(alone.log_ratios) >= MIN_ROUNDS and any(
+            not self._candidate_of(key).is_compatible_with([self._candidate_of(variant[0])])
+            and evidence.comparison_of((key,), BASELINE).middle > alone.middle
+            for key in evidence.chosen
+        )
 
     def _extend_combination(self, pool: Sequence[Candidate]) -> Steps:
         """Add fixes to the chosen ones while one of them helps, the best first."""
