@@ -14,7 +14,8 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import ProcessResult
-from boundby.prove.proofs import ProcessResults, proofs_of
+from boundby.prove.process_proofs import ProcessResults
+from boundby.prove.proofs import proofs_of
 from tests.prove.simulated import Simulated, candidate
 
 CASTS, GRAPHS = candidate("casts"), candidate("graphs", preparation_s=5.0)

@@ -6,7 +6,8 @@ import pytest
 from boundby.model.estimate import Estimate
 from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
-from boundby.prove.proofs import INTERRUPTED, ProcessResults, proofs_of
+from boundby.prove.process_proofs import INTERRUPTED, ProcessResults
+from boundby.prove.proofs import proofs_of
 from boundby.prove.settled import untried_names
 from tests.prove.simulated import FINE, Simulated, candidate
 
@@ -349,6 +350,15 @@ def test_a_fix_that_was_not_measured_beside_the_kept_ones_is_undecided() -> None
     beside = evidence.comparison_of((CASTS.key, FUSED.key), (CASTS.key,))
     beside.log_ratios.extend([0.0, 0.0, 0.0])
     assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN
+
+
+def test_changes_are_named_as_arguments_of_the_framework() -> None:
+    evidence = Simulated({"fused": 1.2, "casts": 1.5}).search([FUSED, CASTS])
+    words = {"casts": "TrainingArguments(bf16=True)"}
+    proofs = proofs_of(evidence, [FUSED, CASTS], ProcessResults(words=words))
+    changes = {proof.treatment: proof.change for proof in proofs}
+    assert changes["casts"] == words["casts"]
+    assert words["casts"] in changes["casts + fused"].splitlines()
 
 
 def test_a_fix_that_another_replaces_names_it() -> None:

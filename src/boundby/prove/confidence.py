@@ -46,6 +46,18 @@ def speedup_of(log_ratios: Sequence[float]) -> Speedup | None:
     return Speedup(low=math.exp(low), median=math.exp(middle), high=math.exp(min(high, _LARGEST)))
 
 
+def product_of(speedups: Sequence[Speedup]) -> Speedup | None:
+    """The product of speed-ups measured one after the other, with independent errors."""
+    if not speedups:
+        return None
+    middle = sum(math.log(speedup.median) for speedup in speedups)
+    below = math.hypot(*(math.log(speedup.median / speedup.low) for speedup in speedups))
+    above = math.hypot(*(math.log(speedup.high / speedup.median) for speedup in speedups))
+    return Speedup(
+        low=math.exp(middle - below), median=math.exp(middle), high=math.exp(middle + above)
+    )
+
+
 def half_width(count: int) -> float:
     """The half-width of the mean's interval, in standard deviations of a round; infinite below
     three rounds."""

@@ -26,19 +26,15 @@ from boundby.prove.candidates import (
     dominant_start_fixes,
     is_reserved_for,
 )
+from boundby.prove.changes import chosen_fixes
 from boundby.prove.core_use import core_use
 from boundby.prove.diagnosing import diagnose_script, first_line, start_s_of, undiagnosed
 from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.live_run import LiveRun
+from boundby.prove.process_proofs import BUDGET_ENDED, INTERRUPTED, ProcessResults
 from boundby.prove.process_time import process_s
-from boundby.prove.proofs import (
-    BUDGET_ENDED,
-    INTERRUPTED,
-    ProcessResults,
-    chosen_fixes,
-    proofs_of,
-)
+from boundby.prove.proofs import proofs_of
 from boundby.prove.request import Request, load_plugins, place, script_path, setting
 from boundby.prove.settled import settled_lines
 from boundby.prove.sites import ProgramSites
@@ -355,6 +351,7 @@ class _ProofRun:
             final=self._final,
             manual={manual.fix: manual.why for manual in self._patch.manual} if self._patch else {},
             not_tried=INTERRUPTED if self.interrupted else BUDGET_ENDED,
+            words=self._patch.words if self._patch else {},
         )
         proofs = proofs_of(self._evidence, self._candidates, processes)
         step = self.diagnosis.step

@@ -99,6 +99,7 @@ class SourcePatch:
     sources: Mapping[Path, bytes]
     written: tuple[str, ...]  # names of the fixes that it contains
     manual: tuple[ManualStep, ...]
+    words: Mapping[str, str]  # by fix: its change as an argument of the script's framework
 
     def text(self) -> bytes:
         """A file for `git apply`, which ignores the lines before the diff."""
@@ -117,13 +118,14 @@ def write_patch(
     framework = framework_of(program)
     written: list[str] = []
     manual: list[ManualStep] = []
+    words: dict[str, str] = {}
     order = list(WRITERS)
     writable = [fix for fix in fixes if fix.fix in WRITERS]
     for fix in sorted(writable, key=lambda fix: order.index(fix.fix)):
         argument = argument_of(framework, fix.fix) if framework is not None else None
         change, writer = fix.change, WRITERS[fix.fix]
         if framework is not None and argument is not None:
-            change = words_of(framework, argument)
+            change = words[fix.fix] = words_of(framework, argument)
             writer = _argument_writer(framework, argument)
         why = _why_not_written(program, fix, writer)
         if why is None:
@@ -151,6 +153,7 @@ def write_patch(
         sources={program.names[path]: content for path, content in changed.items()},
         written=tuple(written),
         manual=tuple(manual),
+        words=words,
     )
 
 
