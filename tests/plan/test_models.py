@@ -261,6 +261,15 @@ def test_the_text_model_of_a_larger_one_is_noted() -> None:
     assert from_mapping(GEMMA_3).notes == ("its text model alone is planned",)
 
 
+def test_what_a_plan_leaves_out_is_noted() -> None:
+    raw = {"model_type": "llama", **SMALL, "index_topk": 2048, "num_nextn_predict_layers": 1}
+    assert from_mapping(raw).notes == (
+        "attention to selected keys is planned as attention to all",
+        "its layers that predict further tokens are left out",
+    )
+    assert from_mapping({**raw, "index_topk": None, "num_nextn_predict_layers": 0}).notes == ()
+
+
 def test_a_kind_whose_config_does_not_show_its_layers_is_refused() -> None:
     with pytest.raises(BoundbyError, match="the sizes of its config do not describe"):
         from_mapping({"model_type": "doge", **SMALL})

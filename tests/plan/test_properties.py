@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from boundby.hardware import datasheet
 from boundby.model.errors import BoundbyError
-from boundby.plan import chips, collectives, serving, training
+from boundby.plan import chips, collectives, layout_check, serving
 from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Group, Mesh
@@ -105,7 +105,7 @@ def cases(draw: st.DrawFn) -> Case:
         compiled=draw(st.booleans()),
     )
     try:
-        training.check(config, mesh, job, target)
+        layout_check.check(config, mesh, job, target)
     except BoundbyError:
         assume(False)
     return Case(config, mesh, job, target)

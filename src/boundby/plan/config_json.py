@@ -21,8 +21,14 @@ from boundby.plan.config_image import (
 )
 from boundby.plan.config_refused import refuse
 from boundby.plan.config_text import language_model
-from boundby.plan.config_values import Raw, kind_of, stored_dtype
+from boundby.plan.config_values import Raw, kind_of, stored_dtype, text_part
 from boundby.plan.model_config import ModelConfig
+
+# What a config states and a plan leaves out.
+_LEFT_OUT = {
+    "index_topk": "attention to selected keys is planned as attention to all",
+    "num_nextn_predict_layers": "its layers that predict further tokens are left out",
+}
 
 
 def from_config(path: Path) -> ModelConfig:
@@ -62,6 +68,8 @@ def from_mapping(raw: Raw, name: str = "model") -> ModelConfig:
 
 def _noted(config: ModelConfig, raw: Raw, *notes: str) -> ModelConfig:
     """The model, with a warning if its kind is not one that was compared with real models."""
+    stated = {**raw, **text_part(raw)}
+    notes = (*notes, *(note for key, note in _LEFT_OUT.items() if stated.get(key)))
     if (kind := kind_of(raw)) not in CHECKED:
         stack = "a decoder" if config.causal else "an encoder"
         notes = (

@@ -6,7 +6,7 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult, PlanRoof
-from boundby.plan import limits, terms, training
+from boundby.plan import layout_check, limits, terms, training
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
@@ -78,7 +78,7 @@ def scaling(
         rows = min(job.micro_batch, job.batch / other.replicas)
         tried = msgspec.structs.replace(job, micro_batch=rows)
         try:
-            training.check(config, other, tried, target)
+            layout_check.check(config, other, tried, target)
         except BoundbyError:
             continue
         seconds = training.plan_step(config, other, tried, target).expected_ns * 1e-9

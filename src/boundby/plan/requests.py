@@ -11,7 +11,16 @@ import msgspec
 
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanResult, PlanSearch
-from boundby.plan import assumptions, chips, models, operator, scaled, served, serving, training
+from boundby.plan import (
+    assumptions,
+    chips,
+    layout_check,
+    models,
+    operator,
+    scaled,
+    served,
+    serving,
+)
 from boundby.plan import mesh as meshes
 from boundby.plan import search as searches
 from boundby.plan.chips import Target
@@ -142,7 +151,7 @@ def plan(
             raise BoundbyError(f"the mesh has {layout.chips} chips, not {chips_count}")
         job = _job(sequence, batch, layout.replicas, **program)
         if micro_batch is None:
-            training.check(config, layout, job, target)
+            layout_check.check(config, layout, job, target)
             stated: Any = None if recompute == "auto" else recompute
             micro = searches.best_micro_batch(config, layout, job, target, stated)
             job = msgspec.structs.replace(job, micro_batch=micro)

@@ -6,7 +6,7 @@ import msgspec
 
 from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanTerm
-from boundby.plan import assumptions, limits, memory, training
+from boundby.plan import assumptions, layout_check, limits, memory, training
 from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Axis, Mesh
@@ -122,7 +122,7 @@ def plan_training(
     usd_per_hour: float | None = None,
 ) -> PlanResult:
     """The time of one step of this job on this mesh."""
-    training.check(config, mesh, job, target)
+    layout_check.check(config, mesh, job, target)
     step = simulated_step(config, mesh, job, target)
     parts = memory_parts(config, mesh, job)
     used = sum(one.bytes for one in parts)
