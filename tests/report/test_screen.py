@@ -150,3 +150,15 @@ def test_warning_that_the_verdict_states_is_not_repeated() -> None:
         msgspec.structs.replace(base, verdict=verdict, notes=[remark("cores were busy")])
     )
     assert "! " not in text and text.count("ores were busy") == 1
+
+
+def test_report_on_several_ranks_says_which_one_it_shows() -> None:
+    ranks = [
+        RankRow(rank=rank, name=f"rank{rank}.json", wall_ns=WALL_NS, waiting_ns=1e6 * rank)
+        for rank in range(2)
+    ]
+    job = msgspec.structs.replace(char_gpt(), target="run/rank0.json", ranks=ranks)
+    assert "shown is rank 0, which the others wait for" in as_text(job)
+    apart = [msgspec.structs.replace(row, waiting_ns=None) for row in ranks]
+    assert "shown is rank 0, the slowest" in as_text(msgspec.structs.replace(job, ranks=apart))
+    assert "shown is" not in as_text(msgspec.structs.replace(job, ranks=ranks[:1]))

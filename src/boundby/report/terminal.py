@@ -121,7 +121,17 @@ def _ranks_line(diagnosis: Diagnosis) -> Text:
     times = f", steps of {units.time(min(walls))} to {units.time(max(walls))}" if walls else ""
     unread = len(diagnosis.ranks) - len(walls)
     failed = f", {unread} unreadable" if unread else ""
-    return Text(f"{counted(len(diagnosis.ranks), 'rank')}{times}{failed}", style="dim")
+    words = f"{counted(len(diagnosis.ranks), 'rank')}{times}{failed}{_shown_rank(diagnosis)}"
+    return Text(words, style="dim")
+
+
+def _shown_rank(diagnosis: Diagnosis) -> str:
+    """Which of several ranks the report is about, and why."""
+    rows = [row for row in diagnosis.ranks if row.name == last_part(diagnosis.target)]
+    if len(rows) != 1 or len(diagnosis.ranks) == 1:
+        return ""
+    why = "the slowest" if rows[0].waiting_ns is None else "which the others wait for"
+    return f"; shown is rank {rows[0].rank}, {why}"
 
 
 def _has_lines(diagnosis: Diagnosis) -> bool:
