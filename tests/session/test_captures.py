@@ -86,3 +86,22 @@ def test_unused_capture_is_reported_for_a_step_without_graphs(tmp_path: Path) ->
 def test_capture_without_operators_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BoundbyError, match="no operators that launch kernels"):
         boundby.load(eager(tmp_path), capture=replayed(tmp_path))
+
+
+def captured(folder: Path, *, launches: int = 2) -> Path:
+    """A trace in which a graph is captured: its launches run nothing."""
+    events = [mark(0, 0, 300), launch(1, 1, "cudaStreamBeginCapture")]
+    events += [op("aten::addmm", 10, 30, **ADDMM), launch(2, 20)]
+    for number in range(1, launches):
+        events += [op("mylib::activate", 50 * number, 20, **SIZES), launch(2 + number, 50 * number)]
+    events += [launch(9, 250, "cudaStreamEndCapture"), op("aten::add", 260, 20), launch(10, 262)]
+    return write(folder, text([*events, kernel(10, 270, 5, RELU)]), "captured.json")
+
+
+def test_replay_with_as_many_kernels_as_its_capture_is_matched_in_order(tmp_path: Path) -> None:
+    """No class of kernels follows from the name of an operator of another library."""
+    found = boundby.load(replayed(tmp_path), capture=captured(tmp_path))
+    assert {row.name: row.count for row in found.ops} == {"aten::addmm": 1, "mylib::activate": 1}
+    assert "capture-differs" not in codes(found)
+    other = boundby.load(replayed(tmp_path), capture=captured(tmp_path, launches=3))
+    assert "mylib::activate" not in {row.name for row in other.ops}

@@ -7,6 +7,7 @@ collectives nothing. Zero overhead: the host and small kernels take no time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from boundby.analysis.kernel_classes import by_class
@@ -28,7 +29,7 @@ _MOSTLY_SLOW = 0.5  # above: a majority of the time
 _MOSTLY_NETWORK = 0.5  # above: a majority of the time
 # Assumed: below this, transfers are not what the reader should look at first.
 _MOSTLY_TRANSFER = 0.25
-_MOSTLY_REPLAYED = 0.5
+_MOSTLY_OF_ONE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +101,17 @@ def _reason(step_model: StepModel) -> str:
         return ", because the roofs of the device are unknown"
     without_call = device.graph & (True if device.call is None else device.call < 0)
     replayed_ns = float(device.duration_ns[without_call].sum())
-    unknown_ns = sum(record.ns for record in step_model.op_records if record.bound == "unknown")
-    if replayed_ns > _MOSTLY_REPLAYED * unknown_ns:
-        return (
-            ": kernels of replayed graphs, whose operators are not in the trace (--capture FILE"
-            " adds them from a trace of the capture)"
-        )
-    return ": its operators carry no shapes" if not timeline.calls else ""
+    by_name: defaultdict[str, float] = defaultdict(float)
+    for record in step_model.op_records:
+        by_name[record.name] += record.ns * (record.bound == "unknown")
+    if replayed_ns > _MOSTLY_OF_ONE * sum(by_name.values()):
+        hint = " (--capture FILE adds them from a trace of the capture)"
+        known = f"are not in the trace{hint}" if device.call is None else "are unknown"
+        return f": kernels of replayed graphs, whose operators {known}"
+    if not timeline.calls:
+        return ": its operators carry no shapes"
+    name, ns = max(by_name.items(), key=lambda item: item[1], default=("", 0.0))
+    return f", mostly {name}" if ns > _MOSTLY_OF_ONE * sum(by_name.values()) else ""
 
 
 def _compared(off: float) -> str:

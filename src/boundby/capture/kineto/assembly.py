@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from boundby.capture.kineto import arguments
 from boundby.capture.kineto.events import (
+    BEGIN_CAPTURE,
+    END_CAPTURE,
     HANDED_OVER_BYTES,
     NONE,
     PAGEABLE_TO_DEVICE,
@@ -25,7 +27,6 @@ from boundby.model.kernel_names import kernel_name
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
-_BEGIN_CAPTURE, _END_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
 # A step in which a smaller share of the launches is captured is a step like others.
 _MOSTLY_CAPTURED = 0.25
 # With a larger share of device events without a launch, the host's part is unknown.
@@ -249,8 +250,8 @@ def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
 
 def _captured(host: HostRows, names: list[str]) -> list[Note]:
     """A note on a step that records kernels into a graph instead of running them."""
-    begins = np.sort(host.start[named(host, names, lambda name: _BEGIN_CAPTURE in name)])
-    ends = np.sort(host.start[named(host, names, lambda name: _END_CAPTURE in name)])
+    begins = np.sort(host.start[named(host, names, lambda name: BEGIN_CAPTURE in name)])
+    ends = np.sort(host.start[named(host, names, lambda name: END_CAPTURE in name)])
     launches = host.start[host.kind == HostKind.LAUNCH]
     open_captures = np.searchsorted(begins, launches) - np.searchsorted(ends, launches)
     captured = int(np.count_nonzero(open_captures > 0))

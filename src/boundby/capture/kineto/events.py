@@ -108,6 +108,8 @@ def is_device_work(event: Event) -> bool:
 
 
 STEP_MARKER = "ProfilerStep"
+# Calls between which launches are recorded into a graph and do not run.
+BEGIN_CAPTURE, END_CAPTURE = "StreamBeginCapture", "StreamEndCapture"
 OPTIMIZER_STEP = "Optimizer.step#"
 _OPTIMIZER = "Optimizer."
 _DATA_LOADER = "enumerate(DataLoader)"

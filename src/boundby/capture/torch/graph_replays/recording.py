@@ -74,9 +74,14 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The operators of one captured graph, in the order in which they began."""
+    """The operators of one captured graph, in the order in which they began.
+
+    `captures`: if launches were recorded, for each capture the operator of each launch, in order;
+    -1 is none. A replay runs the same launches in the same order.
+    """
 
     operators: tuple[Operator, ...]
+    captures: tuple[tuple[int, ...], ...] = ()
 
 
 def read(path: Path, accelerator: str = "cuda") -> Recording | None:

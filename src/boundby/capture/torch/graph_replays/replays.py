@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.capture.torch.graph_replays.alignment import align
+from boundby.capture.torch.graph_replays.kernel_classes import kernel_class, operator_class
 from boundby.capture.torch.graph_replays.recording import Operator, Recording
 from boundby.model import DeviceKind, OpCall, Phase, Timeline
 
@@ -18,6 +19,10 @@ _LAUNCH = "GraphLaunch"
 # A recording that has an operator for less of a graph's kernels than this is not used. Assumed;
 # libraries launch kernels of their own (plausible: 0.2 to 0.6).
 _LEAST_FIT = 0.3
+# Kernels of libraries may be of another class than their operator: a copy before a product.
+_AGREE = 0.5
+# The classes of other operators do not follow from their names.
+_NAMED_ALIKE = ("aten::", "triton_")
 _KINDS = (DeviceKind.KERNEL, DeviceKind.COPY_D2D, DeviceKind.MEMSET)
 
 
@@ -45,19 +50,22 @@ def attach_operators(
     seen: dict[tuple[int, tuple[str, ...], tuple[int, ...]], Rows] = {}
     placed: dict[int, Operator] = {}
     shares = 0
-    for launch, key in zip(launches, keys, strict=True):
+    work = np.isin(device.kind, _KINDS)
+    rows_of = [np.flatnonzero((launched_by == launch) & work) for launch in launches]
+    for number, (rows, key) in enumerate(zip(rows_of, keys, strict=True)):
         if key not in recordings:
             continue
         operators = recordings[key].operators
-        rows = np.flatnonzero((launched_by == launch) & np.isin(device.kind, _KINDS))
         names = tuple(timeline.names[name] for name in device.name[rows])
         grids = () if device.grid is None else tuple(device.grid[rows].tolist())
         same_as = key, names, grids
-        if same_as not in seen:
-            seen[same_as] = _operators_of(timeline, rows, names, grids, recordings[key])
+        if (places := _as_captured(recordings[key], rows_of, number, names)) is None:
+            if same_as not in seen:
+                seen[same_as] = _operators_of(timeline, rows, names, grids, recordings[key])
+            places = seen[same_as].tolist()
         found = [
             (row, place)
-            for row, place in zip(rows.tolist(), seen[same_as].tolist(), strict=True)
+            for row, place in zip(rows.tolist(), places, strict=True)
             if place >= 0 and device.kind[row] == DeviceKind.KERNEL
         ]
         same = {place for row, place in found if _is_same(timeline, row, operators[place])}
@@ -65,14 +73,33 @@ def attach_operators(
             placed[row] = operator = operators[place]
             if place not in same:
                 continue
-            number = numbers.setdefault(operator.call, len(calls))
-            if number == len(calls):
+            of_call = numbers.setdefault(operator.call, len(calls))
+            if of_call == len(calls):
                 calls.append(operator.call)
-            call[row], share[row] = number, shares + place
+            call[row], share[row] = of_call, shares + place
         shares += len(operators)
     device = msgspec.structs.replace(device, call=call, share=share)
     timeline = msgspec.structs.replace(timeline, device=device, calls=calls)
     return _with_places(timeline, placed, kernel_lines)
+
+
+def _as_captured(
+    recording: Recording,
+    rows_of: Sequence[npt.NDArray[np.int64]],
+    number: int,
+    names: Sequence[str],
+) -> list[int] | None:
+    """For each kernel of a replay the operator of the same launch in the capture, if all replays of
+    the step have as many kernels as the captures have launches, and the classes agree."""
+    if [len(rows) for rows in rows_of] != [len(one) for one in recording.captures]:
+        return None
+    places = list(recording.captures[number])
+    agree = [
+        kernel_class(name) == operator_class(operator)
+        for name, place in zip(names, places, strict=True)
+        if place >= 0 and (operator := recording.operators[place].name).startswith(_NAMED_ALIKE)
+    ]
+    return places if sum(agree) >= _AGREE * len(agree) else None
 
 
 def _is_same(timeline: Timeline, row: int, operator: Operator) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.capture.kineto.events import BEGIN_CAPTURE, END_CAPTURE
 from boundby.capture.torch.graph_replays.recording import Operator, Recording
-from boundby.model import HostKind, OpCall, Timeline
+from boundby.model import HostKind, Ints, OpCall, Timeline
 
 
 def recording_of(timeline: Timeline) -> Recording:
@@ -29,7 +30,33 @@ def recording_of(timeline: Timeline) -> Recording:
             around = parent[around]
         place[row] = len(operators)
         operators.append(_operator(timeline, row, place.get(around, -1), kernels.get(row)))
-    return Recording(tuple(operators))
+    return Recording(tuple(operators), _captures(timeline, place))
+
+
+def _captures(timeline: Timeline, place: dict[int, int]) -> tuple[tuple[int, ...], ...]:
+    """For each graph captured in the step the operator of each launch."""
+    host, parent = timeline.host, timeline.host.parent.tolist()
+    begins, ends = (_starts(timeline, name) for name in (BEGIN_CAPTURE, END_CAPTURE))
+    if len(begins) != len(ends) or (begins > ends).any() or (begins[1:] < ends[:-1]).any():
+        return ()
+    launches = np.flatnonzero(host.kind == HostKind.LAUNCH)
+    inside = np.searchsorted(begins, host.start_ns[launches]) - 1
+    found: list[list[int]] = [[] for _ in begins]
+    for row, capture in zip(launches.tolist(), inside.tolist(), strict=True):
+        if capture < 0 or host.start_ns[row] >= ends[capture]:
+            continue
+        if parent[row] >= 0 and host.kind[parent[row]] == HostKind.LAUNCH:
+            continue  # the driver's call inside the runtime's
+        around = parent[row]
+        while around >= 0 and around not in place:
+            around = parent[around]
+        found[capture].append(place.get(around, -1))
+    return tuple(map(tuple, found))
+
+
+def _starts(timeline: Timeline, name: str) -> Ints:
+    named = np.array([name in one for one in timeline.names] or [False])
+    return np.sort(timeline.host.start_ns[named[timeline.host.name]])
 
 
 def _operator(
