@@ -312,8 +312,23 @@ def test_padding_is_found_from_values() -> None:
     assert lengths_of(torch, ids) is None
     for row in range(8):
         ids[row, 10 + row :] = 0
-    assert lengths_of(torch, ids) == [10 + row for row in range(8)]
+    lengths = [10 + row for row in range(8)]
+    assert lengths_of(torch, ids) == (64, lengths)
+    assert lengths_of(torch, ids.flip(1)) == (64, lengths)
     assert lengths_of(torch, torch.ones(8, 64, dtype=torch.int64)) is None
+
+
+def test_padding_of_vectors_is_found_from_zeros() -> None:
+    lengths = [10 + row for row in range(8)]
+    sound, words = torch.randn(8, 64), torch.randn(8, 64, 5)
+    for row, length in enumerate(lengths):
+        sound[row, length:] = words[row, length:] = 0
+    for batch in (sound, words, words.mT, sound.flip(1)):
+        assert lengths_of(torch, batch) == (64, lengths)
+    # Activations, features that are not in use, and counts.
+    assert lengths_of(torch, torch.randn(8, 64).relu()) is None
+    assert lengths_of(torch, torch.randn(8, 64) * (torch.arange(64) < 40)) is None
+    assert lengths_of(torch, (torch.rand(8, 64) < 0.1).float()) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])

@@ -46,7 +46,7 @@ def test_padding_saves_its_share_of_token_operators() -> None:
     padding = Padding(where=["train.py:1"], width=64, lengths=[16, 16, 8, 8])
     found = sure(step_of(scene.timeline(), [0, 1], StepEvidence(padding=padding)), "padding")
     assert found.saving_ns.expected == pytest.approx(75e3, rel=0.1)
-    assert "81% of the tokens are padding" in found.change and found.kind == "mistake"
+    assert "81% of it is padding" in found.change and found.kind == "mistake"
 
 
 def test_padding_to_the_longest_row_of_a_batch_is_tuning() -> None:

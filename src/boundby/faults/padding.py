@@ -1,11 +1,12 @@
 """Much of the computation is on padding.
 
 What it looks for
-    Batches of whole numbers whose rows end in one repeated value, from the values themselves: how
-    long each row is, and how long the batch is.
+    Batches of whole numbers whose rows end, or begin, with one repeated value, and batches of
+    numbers or vectors whose rows end, or begin, with zeros, as those of sounds and of time series:
+    from the values themselves, how long each row is, and how long the batch is.
 
 Why it costs time
-    Operators on tokens take as long for padding as for text, and attention grows with the square
+    Operators take as long for padding as for data, and attention grows with the square
     of the length.
 
 What to change
@@ -44,12 +45,12 @@ def detect(step: StepView) -> Detection | None:
         expected=_cut(step, found.width, grouped),
         high=_cut(step, found.width, packed),
         where=found.where[:4],
-        change=f"ids = ids[:, : lengths.max()]  # {found.share:.0%} of the tokens are padding"
+        change=f"batch = batch[:, : lengths.max()]  # {found.share:.0%} of it is padding"
         if trimmed < _UNTRIMMED
-        else f"# batches of rows of like length: {found.share:.0%} of the tokens are padding",
+        else f"# batches of rows of like length: {found.share:.0%} of the positions are padding",
         # No program is wrong for taking its rows in any order.
         kind="mistake" if trimmed < _UNTRIMMED else "tuning",
-        assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} tokens are usual",
+        assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} positions are usual",
     )
 
 

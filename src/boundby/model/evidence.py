@@ -131,7 +131,8 @@ class RebuiltTensor(Record, frozen=True, kw_only=True):
 
 
 class Padding(Record, frozen=True, kw_only=True):
-    """Rows of a batch that end in one repeated value. `lengths` are without it, `width` with it."""
+    """Rows of a batch that end, or begin, with one repeated value. `lengths` are without it,
+    `width` with it."""
 
     where: list[str]
     width: int

@@ -122,12 +122,13 @@ class EvidenceCollector(StepHook):
     def _look_for_padding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._steps != _EXAMINED_STEP or self._padding is not None:
             return
-        for ids in tensors_in(self._torch, [args, kwargs]):
-            lengths = lengths_of(self._torch, ids)
-            if lengths is not None:
-                where = self._assignments.bound_lines.of(ids) + user_lines(sys._getframe(2))
+        for batch in tensors_in(self._torch, [args, kwargs]):
+            found = lengths_of(self._torch, batch)
+            if found is not None:
+                width, lengths = found
+                where = self._assignments.bound_lines.of(batch) + user_lines(sys._getframe(2))
                 where = list(dict.fromkeys(where))
-                self._padding = Padding(where=where, width=int(ids.shape[1]), lengths=lengths)
+                self._padding = Padding(where=where, width=width, lengths=lengths)
                 return
 
     def _around_engine(self, original: Callable[..., Any]) -> Callable[..., Any]:
