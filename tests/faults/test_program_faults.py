@@ -120,6 +120,8 @@ def test_float64_is_reported_where_it_enters() -> None:
         "<built-in function fsync>",
         "<built-in method writerow of _csv.writer object at 0x7f>",
         "numpy/lib/_npyio_impl.py(675): savez_compressed",
+        "shutil.py(236): copyfile",
+        "<built-in method commit of sqlite3.Connection object at 0x7f>",
     ],
 )
 def test_file_writes_are_recognised_by_their_functions(function: str) -> None:
@@ -131,9 +133,12 @@ def test_file_writes_are_recognised_by_their_functions(function: str) -> None:
     assert found.saving_ns.expected > 80e3
 
 
-def test_copies_of_weights_in_the_step_are_found() -> None:
+@pytest.mark.parametrize(
+    "function", ["copy.py(128): deepcopy", "torch/nn/modules/module.py(2500): load_state_dict"]
+)
+def test_copies_of_weights_in_the_step_are_found(function: str) -> None:
     scene = Scene(end=200)
-    scene.on_host(0, 100, HostKind.PYTHON, "copy.py(128): deepcopy")
+    scene.on_host(0, 100, HostKind.PYTHON, function)
     scene.on_host(20, 100, call=BIG)
     scene.on_host(100, 200, call=BIG)
     found = sure(step_of(scene.timeline(), [2, 2, 0]), "copied-state")
@@ -201,6 +206,10 @@ def test_log_of_softmax_is_one_operator() -> None:
     found = sure(chain("aten::_softmax", "aten::log", "aten::relu"), "softmax-log-apart")
     assert found.where == ["train.py:2", "train.py:1"]
     assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
+    guarded = chain("aten::_softmax", "aten::add", "aten::log")
+    found = sure(guarded, "softmax-log-apart")
+    assert found.where == ["train.py:3", "train.py:2", "train.py:1"]
+    assert found.saving_ns.expected == pytest.approx(100e3, rel=0.1)
     apart = chain("aten::_softmax", "aten::relu", "aten::log")
     assert finding(apart, "softmax-log-apart") is None
 

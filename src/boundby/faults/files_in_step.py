@@ -2,9 +2,9 @@
 
 What it looks for
     Calls in the step that write files: `torch.save`, `json.dump`, `numpy.save`, `write`,
-    `flush`, `fsync`, image, table and archive writers, TensorBoard; or read files of tensors and
-    arrays outside of a DataLoader: `torch.load`, `numpy.load`, safetensors; with the line of the
-    script that led to them.
+    `flush`, `fsync`, image, table and archive writers, commits to SQLite, copies of files,
+    TensorBoard; or read files of tensors and arrays outside of a DataLoader: `torch.load`,
+    `numpy.load`, safetensors; with the line of the script that led to them.
 
 Why it costs time
     Serialising copies all data, the system copies it again, and `fsync` waits for the disk. The

@@ -49,15 +49,14 @@ _NEAR = 4
 
 
 def detect(step: StepView) -> Detection | None:
-    loops = [loop for loop in looping_lines(step, _FEWEST) if _is_over_parameters(step, loop)]
+    loops, updates = step.memoised(_loops)
     if not loops:
         return None
-    reads = [loop for loop in loops if _reads_each(step, loop)]
-    updates = [loop for loop in loops if loop not in reads]
+    reads = [loop for loop in loops if loop not in updates]
     # On a CPU such an operator still calls another for each tensor.
     asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
     each = [Edit.add_host(loop.records[:1], loop.rounds * asking) for loop in updates]
-    state = without_rows(step, _state_beside(step, updates))
+    state = without_rows(step, state_of_loops(step))
     # Norms and checks that the script reads one by one are not needed in every step.
     at_once = together(step, updates, left=0.0, one_pass=True) + state
     at_once += together(step, reads, left=0.0, for_nothing=True)
@@ -69,6 +68,12 @@ def detect(step: StepView) -> Detection | None:
         change="torch._foreach_mul_(averages, decay)  # and so on: one call for all parameters",
         assumes="no parameter's update depends on another's",
     )
+
+
+def _loops(step: StepView) -> tuple[list[Loop], list[Loop]]:
+    """All loops over parameters, and those that do not read a value of each."""
+    loops = [loop for loop in looping_lines(step, _FEWEST) if _is_over_parameters(step, loop)]
+    return loops, [loop for loop in loops if not _reads_each(step, loop)]
 
 
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
@@ -104,9 +109,10 @@ def _reads_each(step: StepView, loop: Loop) -> bool:
     return read > loop.rounds // 2
 
 
-def _state_beside(step: StepView, loops: list[Loop]) -> Mask:
-    """Rows of the state's dictionaries that a line near one of these loops asks for, before or
-    after the loop: within it, they are a part of its Python."""
+def state_of_loops(step: StepView) -> Mask:
+    """Rows of the state's dictionaries that a line near a loop that updates parameters asks for,
+    before or after the loop: within it, they are a part of its Python."""
+    _, loops = step.memoised(_loops)
     near = {
         (file, int(line) + off)
         for file, _, line in (loop.line.rpartition(":") for loop in loops if loop.line != NO_LINE)

@@ -2,7 +2,7 @@
 
 What it looks for
     A logarithm of the result of a softmax, or of a sigmoid, found by the memory that one writes and
-    the other reads.
+    the other reads; also of the result with a small number added, clamped, or taken from one.
 
 Why it costs time
     The probabilities are written and read once more, forward and backward: two passes over the
@@ -28,6 +28,9 @@ from boundby.step.model import Edit, StepView
 
 _PROBABILITIES = ("aten::softmax", "aten::_softmax", "aten::sigmoid")
 _LOGS = ("aten::log", "aten::log_")
+# What keeps the logarithm finite, or takes it of the opposite.
+_GUARDS = ("aten::add", "aten::clamp", "aten::clamp_min", "aten::clip", "aten::rsub", "aten::copy")
+_MOST_BETWEEN = 4
 _BACKWARD_OF_LOG = ("aten::div", "aten::reciprocal")
 
 
@@ -35,15 +38,16 @@ def detect(step: StepView) -> Detection | None:
     flow = step.flow
     if flow is None:
         return None
-    logs = [
-        index
-        for index in flow.order
-        if step.op_records[index].name in _LOGS and _reads_probabilities(step, flow, index)
-    ]
+    logs: list[int] = []
+    makers: list[int] = []
+    for index in flow.order:
+        found = _between(step, flow, index) if step.op_records[index].name in _LOGS else None
+        if found is not None:
+            logs += [index, *found[:-1]]
+            makers.append(found[-1])
     if not logs:
         return None
     lines = {step.op_records[index].source for index in logs}
-    makers = {maker for index in logs for maker in flow.makers[index]}
     backward = [
         index
         for index, op in enumerate(step.op_records)
@@ -62,8 +66,20 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-def _reads_probabilities(step: StepView, flow: Flow, index: int) -> bool:
-    return any(step.op_records[maker].name in _PROBABILITIES for maker in flow.makers[index])
+def _between(step: StepView, flow: Flow, log: int) -> list[int] | None:
+    """The operators from a logarithm back to the probabilities that it reads, these last; None if
+    it reads none."""
+    found: list[int] = []
+    waiting = sorted(flow.makers[log])
+    while waiting and len(found) < _MOST_BETWEEN:
+        index = waiting.pop()
+        name = step.op_records[index].name
+        if name in _PROBABILITIES:
+            return [*found, index]
+        if name.removesuffix("_") in _GUARDS and index not in found:
+            found.append(index)
+            waiting += sorted(flow.makers[index])
+    return None
 
 
 FAULT = Fault(

@@ -20,6 +20,7 @@ _WRITES = re.compile(
     r"|safetensors/torch\.py\(\d+\): save|(?:savefig|imwrite)\b"
     r"|\bnumpy/lib/\w*npyio\w*\.py\(\d+\): save|torchvision/utils\.py\(\d+\): save_image"
     r"|PIL/Image\.py\(\d+\): save$|pandas/.*: to_(?:csv|parquet|json|pickle|hdf|feather)$"
+    r"|(?:^|/)shutil\.py\(\d+\): (?:copy|move)|<built-in method commit of sqlite3\."
     r"|torch/utils/tensorboard/writer\.py\(\d+\): (?:add_|flush)|wandb/.*: log$"
 )
 _LOADS = re.compile(
