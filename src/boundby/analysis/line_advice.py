@@ -69,7 +69,7 @@ def _bounded(row: LineRow) -> str:
     share = row.groups.get(group, 0.0) / row.ns if row.ns else 0.0
     if group == "unknown":
         return (
-            "What bounds it is unknown: the cost of its operators, or what the device can do, is "
+            "Its bound is unknown, because the cost of its operators or the device's roofs are "
             "unknown."
         )
     words = f"{units.share(share)} of its time is {group}"

@@ -231,7 +231,7 @@ def _about(path: Path, patch: SourcePatch | None) -> str:
     if patch is None:
         return f"no patch: no fix was kept, and {path} was not written"
     if not patch.diff:
-        return f"{path} contains no change, only what to write by hand"
+        return f"{path} contains no change, only steps to do by hand"
     folder = "" if patch.root == Path.cwd().resolve() else f" in {patch.root}"
     return f"to apply the changes{folder}: git apply {path}"
 

@@ -216,7 +216,7 @@ def _failed_formula(name: str, traceback: str) -> Note:
 
 def _failed_fault(fault: str, traceback: str) -> Note:
     error = traceback.strip().splitlines()[-1]
-    text = f"boundby failed to look for {fault} ({error}): whether it is there is unknown"
+    text = f"the check for {fault} failed ({error}): whether the step has it is unknown"
     return Note(code="fault-failed", text=text, detail=traceback)
 
 

@@ -63,8 +63,9 @@ def detect(step: StepModel) -> Detection | None:
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
         f"samples: {max(0.0, 1 - times / 2):.0%} less per sample",
-        assumes=f"more samples are available and {_room(step)}; the part that does not grow is "
-        + ("the traffic of weights, which more rows share" if skinny else "the host's time")
+        assumes=f"more samples are available and {_room(step)}; "
+        + ("the traffic of weights" if skinny else "the host's time")
+        + " does not grow with the batch"
         + _own_time(step),
     )
 

@@ -85,8 +85,8 @@ def detect(step: StepView) -> Detection | None:
         if largest.absolute
         else "distances = a.square().sum(-1, keepdim=True) + b.square().sum(-1) - 2 * a @ b.mT",
         assumes="one number for each pair is needed, not the differences themselves",
-        evidence=f"a tensor of {largest.elements:,.0f} numbers is reduced to "
-        f"{largest.bytes / 4:,.0f} at once",
+        evidence=f"a tensor of {largest.elements:,.0f} numbers is made, and reduced to "
+        f"{largest.bytes / 4:,.0f}",
     )
 
 

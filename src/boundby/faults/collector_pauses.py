@@ -63,8 +63,8 @@ def detect(step: StepView) -> Detection | None:
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)
         else "gc.collect(); gc.freeze()  # once, before the loop",
-        assumes="garbage may wait for a later collection, and later steps pause as often: "
-        f"{paused} of {len(pauses)} paused, {units.time(max(pauses))} at most",
+        assumes="garbage can be collected later, and without the change steps continue to pause: "
+        f"{paused} of {len(pauses)} did, for {units.time(max(pauses))} at most",
     )
 
 

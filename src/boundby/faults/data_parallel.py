@@ -50,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
         where=list(times_by_line(step, calls))[:2],
         change="model = torch.nn.parallel.DistributedDataParallel(model)  # torchrun "
         "--nproc-per-node=N",
-        assumes="each device gets its own process; the gradients' exchange overlaps",
+        assumes="each device gets its own process, and gradients are exchanged during the backward",
     )
 
 

@@ -56,8 +56,8 @@ def detect(step: StepView) -> Detection | None:
         high=high,
         where=[loop.line, *(line for line in loop.lines if line != loop.line)][:3],
         change="jax.vmap(body)(batch)  # instead of the loop",
-        assumes="the turns of the loop do the same",
-        evidence=f"the program contains this line {loop.count} times, none needs another"
+        assumes="all iterations of the loop do the same",
+        evidence=f"the program contains this line {loop.count} times, with no result passed on"
         + (f"; it took {units.time(compiled)} to compile" if compiled else ""),
     )
 

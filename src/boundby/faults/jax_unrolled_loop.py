@@ -53,8 +53,8 @@ def detect(step: StepView) -> Detection | None:
         where=[loop.line],
         change="jax.lax.scan(body, carry, xs)  # over time steps, or stacked parameters of layers",
         assumes="the loop is most of what is compiled; a step may take longer with a scan",
-        evidence=f"the program contains this product {loop.count} times, each needs the one "
-        f"before; it took {units.time(compiled)} to compile",
+        evidence=f"the program contains this product {loop.count} times, each with the result of "
+        f"the one before; it took {units.time(compiled)} to compile",
     )
 
 

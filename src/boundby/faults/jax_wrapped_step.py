@@ -65,8 +65,8 @@ def detect(step: StepView) -> Detection | None:
         where=lines[:_MOST_LINES],
         change=change,
         assumes="that time is the wrapper's, and no other code at this line",
-        evidence=f"the line that calls {function.name} takes the host {units.time(spent)} beside "
-        f"the compiled function, in {function.library}",
+        evidence=f"the line that calls {function.name} takes {units.time(spent)} of host time "
+        f"outside the compiled function, in {function.library}",
     )
 
 

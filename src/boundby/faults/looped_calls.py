@@ -59,7 +59,7 @@ def detect(step: StepView) -> Detection | None:
         high=together(step, loops, left=0.0, for_nothing=True),
         where=_lines(loops)[:_MOST_LINES],
         change=f"# one call for all {rounds} rounds of the loop, along one more dimension",
-        assumes="the rounds can be computed together",
+        assumes="the iterations can be computed together",
     )
 
 

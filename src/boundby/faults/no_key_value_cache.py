@@ -66,7 +66,7 @@ def detect(step: StepView) -> Detection | None:
         where=found.where,
         change="logits, past = model(ids[:, -1:], past)  # a cache of keys and values",
         assumes="the model's attention is causal",
-        evidence=f"each call gets the tokens of the call before and one more, {lengths[-1]} by now",
+        evidence=f"each call gets all earlier tokens and one more, the last one {lengths[-1]}",
     )
 
 

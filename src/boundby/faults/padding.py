@@ -50,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
         else f"# batches of rows of like length: {found.share:.0%} of the positions are padding",
         # No program is wrong for taking its rows in any order.
         kind="mistake" if trimmed < _UNTRIMMED else "tuning",
-        assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} positions are usual",
+        assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} positions are typical",
     )
 
 

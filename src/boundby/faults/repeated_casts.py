@@ -43,7 +43,7 @@ def detect(step: StepView) -> Detection | None:
         where=step.lines(step.op_records[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),
-        assumes="the weights may live in sixteen bits",
+        assumes="16 bits are precise enough for the weights",
     )
 
 

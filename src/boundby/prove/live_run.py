@@ -135,8 +135,7 @@ class LiveRun:
             self._suspects[running] = why, steps
             evidence.rulings[running] = Ruling(
                 outcome=Outcome.INCONCLUSIVE,
-                why=f"the script failed while it was on: {why}; whether it fails without it too "
-                "was not seen",
+                why=f"the script failed while it was on: {why}; it may also fail without it",
                 log=str(launched.log),
             )
             evidence.running = ()

@@ -200,7 +200,7 @@ def verdict(compared: Sequence[QuantityComparison], skipped: Sequence[str]) -> N
     words = f"{worst.what} {relation} {_percent(worst.error)} ({_percent(worst.allowed)} allowed)"
     if worst.by_chance:
         share = worst.error / worst.allowed
-        words = f"{worst.what} differs by {share:.0%} of what random draws may explain"
+        words = f"{worst.what} differs by {share:.0%} of the difference that random draws explain"
     return Numerics(
         ok=worst.ok,
         why=words + left_out,

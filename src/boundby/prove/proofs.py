@@ -31,7 +31,7 @@ from boundby.prove.process_proofs import (
 _UNCHECKED = (
     "faster, but measuring ended before its results were compared; a larger budget allows it"
 )
-_NOT_TOGETHER = "beside the fixes that were kept it is not decided; a larger budget may decide"
+_NOT_TOGETHER = "undecided in combination with the fixes kept; a larger budget may decide"
 _NONE = ProcessResults()
 
 
@@ -147,7 +147,7 @@ def _outcome(
             why = f"faster, but {replaced_by} is even faster, and only one of them can be applied"
             return Outcome.NO_GAIN, why, None
         if _is_decided_together(candidate.key, evidence):
-            return Outcome.NO_GAIN, "faster alone, but not beside the fixes that were kept", None
+            return Outcome.NO_GAIN, "faster alone, but not in combination with the fixes kept", None
         return Outcome.INCONCLUSIVE, f"faster alone; {_NOT_TOGETHER}", None
     if comparison.decision == "no gain":
         slower = comparison.middle < 1 and (speedup is None or speedup.high < 1)

@@ -38,9 +38,9 @@ from boundby.session import live as session
 
 CAVEAT = Note(
     code="same-process",
-    text="no other process can import the function, so every fix was measured in this one: put "
-    "the function in a module to have fixes tried that apply at the start of a process, and the "
-    "result checked in a fresh one",
+    text="other processes cannot import the function, so all fixes were measured in this one; put "
+    "it in a module: then fixes of the process start are tried too, and a fresh process checks the "
+    "result",
 )
 _NEVER = 1_000_000_000  # more than any number of steps
 

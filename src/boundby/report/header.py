@@ -49,7 +49,7 @@ def step_line(diagnosis: Diagnosis) -> Text:
         profiled = units.time(step.profiled_ns)
         samples = f"{interval}estimated without the profiler; {profiled} with it"
         if profiled == units.time(step.wall_ns) and not interval:
-            samples = "the profiler hardly adds to it"
+            samples = "almost no profiler overhead"
     return Text(
         f"{name}: {units.time(step.wall_ns)} ({samples}) on {diagnosis.machine.device}, "
         f"{roofs_source(diagnosis.machine)}",

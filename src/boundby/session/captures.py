@@ -50,8 +50,8 @@ def with_capture(observation: Observation, capture: Recording) -> Observation:
     notes = [note for note in observation.notes if note.code not in _ANSWERED]
     if share < 1:
         text = (
-            f"operators of --capture stand for {units.share(share)} of the time of replayed "
-            "kernels; for the rest it has none of the same kernel on the same grid"
+            f"--capture gives the operators of {units.share(share)} of the time of replayed "
+            "kernels; for the rest it has no equal kernel with the same grid"
         )
         notes.append(Note(code="capture-differs", text=text))
     return msgspec.structs.replace(observation, timeline=timeline, notes=notes)

@@ -241,8 +241,8 @@ def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
     early = device.start[known] < host.start[launch[known]]
     if early.any():
         text = (
-            "the host's and the device's clocks disagree: device events that start before their "
-            f"launch: {count(int(np.count_nonzero(early)))}"
+            f"the clocks of host and device disagree: {count(int(np.count_nonzero(early)))} device "
+            "events start before their launch"
         )
         doubts.append(Note(code="clock-mismatch", text=text))
     return doubts

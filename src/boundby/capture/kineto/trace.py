@@ -265,7 +265,7 @@ def _notes(columns: Columns, stream: _Read, how: StepsFrom, steps: int) -> list[
         whole = how == "whole window"
         found.append(Note(code="no-repeated-step" if whole else "steps-inferred", text=text))
     if len(columns.device.start) and not len(columns.host.start):
-        text = "no host events: why the device idles is unknown"
+        text = "no host events: the causes of idle time are unknown"
         found.append(Note(code="no-host-events", text=text))
     if devices := _devices(columns):
         text = f"work of {devices} devices in one file: they are analysed together"
@@ -287,7 +287,7 @@ def _left_out(columns: Columns, held: Window | None) -> list[Note]:
     early = int(np.count_nonzero(called == BEFORE_TRACE)) if held is None else 0
     if not early:
         return []
-    text = f"device events launched before the trace, which are in no step: {count(early)}"
+    text = f"{count(early)} device events were launched before the trace: they are in no step"
     return [Note(code="launched-before-trace", text=text)]
 
 

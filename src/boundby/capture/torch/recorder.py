@@ -49,7 +49,7 @@ _OLD_LINES = Note(
 )
 _NO_GRAPH_RECORDING = "recording the operators of captured CUDA graphs failed"
 _NO_EVIDENCE = "checking values and gradients failed"
-_ANOTHER_KIND = "no {} step came while steps were profiled: another kind of step is diagnosed"
+_ANOTHER_KIND = "no {} step ran while steps were profiled: another kind of step is diagnosed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
 

@@ -206,8 +206,8 @@ def _doubts(
     share = device.duration[bare].sum() / max(1, device.duration.sum())
     if share > _LEAST_SHARE:
         text = (
-            f"no operator events for {share:.0%} of the time in which programs ran: what bounds "
-            "them then is unknown"
+            f"no operator events for {share:.0%} of the time in which programs ran: the bound of "
+            "that time is unknown"
         )
         doubts.append(Note(code="operators-not-recorded", text=text))
     lost = int(np.count_nonzero((call == NONE) & (device.module != NONE) & ~bare))
