@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -57,3 +58,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             )
             for other in others
         )
+
+
+_BY_PRECISION = ["float64", "float32", "tf32", "float16", "bfloat16"]
+
+
+def lowest_precision(candidates: Sequence[Candidate]) -> str | None:
+    lowered = [one.precision for one in candidates if one.precision is not None]
+    return max(
+        lowered,
+        key=lambda one: _BY_PRECISION.index(one) if one in _BY_PRECISION else math.inf,
+        default=None,
+    )

@@ -9,9 +9,10 @@ from boundby.capture.jax.recorder import JaxRecorder
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
 from boundby.model.proof import Numerics
+from boundby.prove.candidate import lowest_precision
 from boundby.prove.evidence import BASELINE
 from boundby.prove.jax_checks import JaxChecks
-from boundby.prove.live import LiveEngine, first_line, lowest_precision
+from boundby.prove.live import LiveEngine, first_line
 from boundby.prove.rounds import Check
 from boundby.prove.switchboard import Switchboard
 
@@ -71,7 +72,7 @@ class JaxLiveEngine(LiveEngine):
                 lambda: self._checks.verdict(  # type: ignore[union-attr]
                     function.run,
                     set_variant,
-                    lowest_precision([candidate.precision for candidate in fixes]),
+                    lowest_precision(fixes),
                 )
             )
         except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's

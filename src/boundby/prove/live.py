@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from boundby.fixes import Fix
 from boundby.fixes.switch import Program
 from boundby.model.proof import Numerics
 from boundby.prove.call_recorder import CallRecorder
+from boundby.prove.candidate import lowest_precision
 from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence
 from boundby.prove.first_uses import FirstUses
@@ -310,7 +310,6 @@ class LiveEngine(StepHook):
     def _check(self, action: Check) -> Numerics:
         keys = action.variant
         fixes = [candidate for candidate in self.search.candidates if candidate.key in keys]
-        precision = lowest_precision([candidate.precision for candidate in fixes])
         checks = Checks(
             self._torch,
             list(self._recorder.calls.values()),
@@ -324,7 +323,7 @@ class LiveEngine(StepHook):
         def run() -> Numerics:
             return checks.verdict(
                 set_variant,
-                precision,
+                lowest_precision(fixes),
                 as_called=self.search.compiles
                 or any(candidate.preparation_s for candidate in fixes),
             )
@@ -382,18 +381,6 @@ class LiveEngine(StepHook):
     def _restore_compile_limits(self) -> None:
         for name, value in self._limits.items():
             setattr(self._torch._dynamo.config, name, value)
-
-
-_BY_PRECISION = ["float64", "float32", "tf32", "float16", "bfloat16"]
-
-
-def lowest_precision(precisions: list[str | None]) -> str | None:
-    lowered = [precision for precision in precisions if precision is not None]
-    return max(
-        lowered,
-        key=lambda one: _BY_PRECISION.index(one) if one in _BY_PRECISION else math.inf,
-        default=None,
-    )
 
 
 def first_line(error: BaseException) -> str:
