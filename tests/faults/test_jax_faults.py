@@ -232,6 +232,11 @@ def test_recompilation_names_the_argument_that_changed() -> None:
     assert "x was float32[2,3], then float32[2,4]" in found.evidence
 
 
+def test_recompilation_is_at_the_line_that_calls_the_function() -> None:
+    found = sure(_recompiling([5000.0] * 6, where="train.py:30"), "jax-recompilation")
+    assert found.where == ["train.py:30", "train.py:7"]
+
+
 def test_function_jitted_in_the_loop_is_reported() -> None:
     found = sure(_recompiling([5000.0] * 6, is_new=True), "jax-recompilation")
     assert "before the loop" in found.change

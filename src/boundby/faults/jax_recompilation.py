@@ -34,6 +34,7 @@ from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
+_CALLS = 2
 _ONCE = "step = jax.jit(step)  # once, before the loop"
 _OTHER = "pad batches to a few shapes; pass numbers that change as arrays, not as static arguments"
 _CHANGES = {
@@ -59,7 +60,12 @@ def detect(step: StepView) -> Detection | None:
         spent = sum(seen.compiler_ns)
         known = sum(one.ns for one in facts.compilations if one.is_new or one.changes)
         return Detection.of_run(
-            Estimate(low=spent - max(seen.compiler_ns), expected=spent, high=max(spent, known)),
+            # Programs that the warm-up compiled for other arguments are as avoidable.
+            Estimate(
+                low=spent - max(seen.compiler_ns),
+                expected=max(spent, known),
+                high=max(spent, known),
+            ),
             where=where,
             change=change,
             assumes=assumes,
@@ -117,9 +123,17 @@ def _words(change: JaxChange) -> str:
 
 
 def _where(facts: JaxFacts, again: Sequence[JaxCompilation]) -> list[str]:
+    """The lines that call what is compiled again, those that wait longest first, and the functions
+    themselves."""
+    waited: Counter[str] = Counter()
+    for one in again:
+        if one.where is not None:
+            waited[one.where] += int(one.ns)
+    calls = [place for place, _ in waited.most_common(_CALLS)]
     sources = {function.name: function.source for function in facts.functions}
     named = [sources.get(name) for name, _ in Counter(map(_name, again)).most_common()]
-    return [source for source in named if source is not None][:3]
+    places = [*calls, *(source for source in named if source is not None)]
+    return list(dict.fromkeys(places))[:3]
 
 
 def _name(compilation: JaxCompilation) -> str:

@@ -17,7 +17,8 @@ class JaxChange(Record, frozen=True, kw_only=True):
 
 
 class JaxCompilation(Record, frozen=True, kw_only=True):
-    """One compilation of a function, and after how many steps it happened.
+    """One compilation of a function, after how many steps it happened, and at which line of the
+    user's.
 
     If the function was compiled before: `is_new` tells whether jax was passed another function
     object of the same code, `changes` which arguments differ.
@@ -28,6 +29,7 @@ class JaxCompilation(Record, frozen=True, kw_only=True):
     ns: float
     is_new: bool = False
     changes: list[JaxChange] = []
+    where: str | None = None  # "train.py:99"
 
 
 class JaxFunction(Record, frozen=True, kw_only=True):

@@ -67,3 +67,17 @@ def test_the_runs_account_has_the_compile_time(tmp_path: Path) -> None:
     parts = run.parts(recorder.windows.main_kind, is_cut=False)
     compiled = {part.name: part.ns for part in parts.parts}["compile"]
     assert 0 < compiled <= parts.wall_ns
+
+
+def test_a_compilation_is_at_the_line_that_calls_the_function() -> None:
+    hooks = JaxHooks()
+    hooks.install(jax)
+    seen = Compilations(jax, hooks, lambda: 0)
+    try:
+        jax.jit(lambda x: x * 3 + 5)(jnp.ones(7))
+    finally:
+        seen.close()
+        hooks.remove()
+    (one,) = [one for one in seen.compilations if "lambda" in one.function]
+    assert one.place is not None
+    assert one.place[0] == __file__

@@ -227,6 +227,21 @@ def test_gradients_of_single_samples_and_their_update_are_one_step(
     assert {kind for kind, _ in steps.kinds} == {"train 2x4"}
 
 
+@pytest.mark.parametrize("is_updated", [True, False])
+def test_an_update_is_awaited_only_until_parameters_change(
+    hooks: JaxHooks, *, is_updated: bool
+) -> None:
+    steps = _Steps(hooks)
+    gradient = jax.jit(lambda w, x: jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
+    jax.jit(lambda w, slopes: w - 0.1 * slopes)  # never called
+    w = jnp.ones(4)
+    for turn in range(70):
+        slopes = gradient(w, np.full((2, 4), turn, np.float32))
+        if is_updated:
+            w = w - 0.1 * slopes
+    assert steps.finder.awaits_more(hooks.functions) is not is_updated
+
+
 def test_gradients_without_an_update_are_steps(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     w = jnp.ones(4)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boundby.capture.jax import compat
-from boundby.capture.jax.hooks import JaxHooks
+from boundby.capture.jax.hooks import JaxHooks, users_place
 from boundby.capture.jax.signatures import Explanation, Signatures
 from boundby.capture.process.guard import Guard
 
@@ -23,12 +23,14 @@ _TRACING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation of a function, after so many steps; of one compiled before, with why."""
+    """One compilation of a function, after so many steps; of one compiled before, with why.
+    `place`: the file and line of the user's that called it."""
 
     step: int
     function: str
     ns: float
     why: Explanation | None = None
+    place: tuple[str, int] | None = None
 
 
 class Compilations:
@@ -71,7 +73,9 @@ class Compilations:
             for one in self._hooks.functions:
                 if function in (one.name, f"jit({one.name})"):
                     one.is_quiet = False
-        self.compilations.append(Compilation(step=self._step(), function=function, ns=ns, why=why))
+        self.compilations.append(
+            Compilation(step=self._step(), function=function, ns=ns, why=why, place=users_place())
+        )
 
     def close(self) -> None:
         """Listen no longer; a second call does nothing."""

@@ -75,6 +75,11 @@ class FunctionCalls:
         return self.function.traced_gradient and not self.carries_state and not is_known
 
     @property
+    def trains(self) -> bool:
+        """Whether it computes gradients, and its parameters were updated between two calls."""
+        return self.function.traced_gradient and self._updates > 0
+
+    @property
     def accumulates(self) -> bool:
         """Whether it computes gradients of the same parameters several times before they are
         updated."""

@@ -268,11 +268,15 @@ class JaxHooks:
 def _place(function: Function) -> None:
     """Note the script's line that calls it."""
     function.is_placed = True
+    function.place = users_place() or function.place
+
+
+def users_place() -> tuple[str, int] | None:
+    """The file and line of the script that runs now: of the innermost frame in no library."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
         frame = frame.f_back
-    if frame is not None:
-        function.place = (frame.f_code.co_filename, frame.f_lineno)
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
 
 
 def _library_of(given: Any) -> str | None:

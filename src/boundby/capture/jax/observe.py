@@ -147,6 +147,7 @@ def _facts(capture: JaxCapture) -> JaxFacts:
                 ns=one.ns,
                 is_new=one.why is not None and one.why.is_new,
                 changes=list(one.why.changes) if one.why is not None else [],
+                where=_source(one.place),
             )
             for one in capture.compilations
         ],
@@ -158,18 +159,18 @@ def _facts(capture: JaxCapture) -> JaxFacts:
 
 
 def _function(function: Function) -> JaxFunction:
-    source = None
-    if function.place is not None:
-        file, line = function.place
-        source = f"{_relative(file)}:{line}"
     return JaxFunction(
         name=function.name,
-        source=source,
+        source=_source(function.place),
         made=function.made,
         variants=compat.variants(function.compiled) if function.compiled is not None else None,
         traced_gradient=function.traced_gradient,
         library=function.library,
     )
+
+
+def _source(place: tuple[str, int] | None) -> str | None:
+    return f"{_relative(place[0])}:{place[1]}" if place is not None else None
 
 
 def _relative(file: str) -> str:

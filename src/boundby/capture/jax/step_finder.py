@@ -99,7 +99,8 @@ class JaxStepFinder:
     def awaits_more(self, functions: Iterable[Function]) -> bool:
         """Whether an update is likely to come: no function carries state yet, and one of the
         script's was not called so far, or computed gradients a few times only."""
-        if self.marks or self.delimiter is None or self.delimiter.carries_state:
+        found = self.delimiter
+        if self.marks or found is None or found.carries_state or found.trains:
             return False
         for function in functions:
             known = self._functions.get(function.key)

@@ -65,21 +65,23 @@ class KindCount:
         """Forget when the run began: more important steps begin."""
         self._began = self._clock()
 
-    def add(self, kind: str) -> None:
-        """A step of this kind has ended."""
+    def add(self, kind: str, now: int | None = None) -> None:
+        """A step of this kind has ended, `now` by the clock."""
         self.kinds.append(kind)
         was_in_row, self._was_in_row = self._was_in_row, self._in_row()
         if self.main is None or kind == self.main:
             self.count += 1
-            self._main_at = self._clock()
+            self._main_at = self._clock() if now is None else now
         else:
             self._others += not (was_in_row and self._was_in_row)
 
     def has_given_up(self, wanted: int, *, is_profiled: bool) -> bool:
         """Whether the main kind has been waited for long enough; without a profiled one longer."""
+        if self.count >= wanted or len(self.kinds) < _MOST_OTHERS * (wanted + 1):
+            return False
         is_missed = is_profiled and not self.count
         most = (_MOST_WITHOUT_ONE if is_missed else _MOST_OTHERS) * (wanted + 1)
-        if self.count >= wanted or len(self.kinds) < most:
+        if len(self.kinds) < most:
             return False
         row_ns = self._clock() - self._main_at
         is_long = row_ns > max(_LONG_ROW_NS, self._main_at - self._began)

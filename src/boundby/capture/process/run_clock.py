@@ -297,7 +297,9 @@ class RunClock:
 
     def _take(self) -> float:
         """Return and reset the pending time, without the compile time in it."""
-        compiled = sum(compiled_ns() for compiled_ns in self._compilers)
+        compiled = 0.0
+        for compiled_ns in self._compilers:  # at the end of every step: no generator
+            compiled += compiled_ns()
         spent = min(self._pending + self._waited, max(0.0, compiled - self._compiled))
         self._tally.ns["compile"] += spent
         taken = self._pending + self._waited - spent

@@ -265,32 +265,34 @@ class Windows:
         self._opened = self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
+        # Few calls: what this costs is part of the next step.
         self._marks.append(self._device.mark())
-        self._taken.append(self._steady.end())
-        self._counted.add(kind)
         if self._observer is not None:
             self._observer.step()
-        now = self._clock()
-        if self._counted.main is None or kind == self._counted.main:
+        counted, now = self._counted, self._clock()
+        self._taken.append(self._steady.turn(now))
+        counted.add(kind, now)
+        if counted.main is None or kind == counted.main:
             self._times.append(now - self._last)
         self._last = now
-        self._steady.begin()
         if self._is_measured(0.0 if self._plan.in_step else (now - self._opened) / 1e9):
             self._close_clean()
             self._open_issue()
 
     def _is_measured(self, spent_s: float) -> bool:
-        plan = self._plan
-        if self._has_given_up(plan.clean) or self._counted.count >= int(plan.stretch * plan.clean):
+        plan, count = self._plan, self._counted.count
+        if self._has_given_up(plan.clean):
             return True
-        if self._counted.count >= plan.clean:
+        if count >= plan.clean:
+            if count >= int(plan.stretch * plan.clean):
+                return True
             if plan.in_step or spent_s >= plan.least_clean_s:
                 return True
-            if plan.known is not None and self._counted.count % _ASK_EVERY == 0:
+            if plan.known is not None and count % _ASK_EVERY == 0:
                 # Of the host's times between step ends: they equal the device's once the host has
                 # to wait for it.
                 return is_known(self._times, plan.known)
-        return spent_s > plan.most_clean_s and self._counted.count >= _STABLE_STEPS
+        return spent_s > plan.most_clean_s and count >= _STABLE_STEPS
 
     def _close_clean(self) -> None:
         self._device.sync()

@@ -35,6 +35,17 @@ class Phases:
         self._leave(None)
         return dict(self._times)
 
+    def turn(self, now: int) -> dict[str, float]:
+        """`end` and `begin` at this time by the clock, without the wait that `sync` may be."""
+        if self._phase == _START:
+            times = {"forward": float(now - self._since)}
+        else:
+            self._times[self._phase] += now - self._since
+            times, self._times = dict(self._times), defaultdict(float)
+            self._phase = _START
+        self._since = now
+        return times
+
     def _leave(self, following: str | None) -> None:
         phase = self._phase
         if phase == _START:
