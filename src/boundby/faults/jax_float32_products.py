@@ -13,10 +13,13 @@ What to change
     flax), and keep the parameters themselves in float32. Where "highest" is set, lower it.
 
 When it does not help
-    Where the products wait for memory or for the host.
+    Where the products wait for memory or for the host. On a CPU, where it is not looked for: XLA
+    computes products in bfloat16 no faster there.
 
 Measured on
-    A GPT on an H200: 79.1 ms with "highest", 21.9 ms by default, 11.7 ms in bfloat16.
+    A GPT on an H200: 79.1 ms with "highest", 21.9 ms by default, 11.7 ms in bfloat16. One core of a
+    Xeon whose matrix units torch uses, jax 0.10: 512x384x96 takes 274 us in float32, 469 us in
+    bfloat16.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ FAULT = Fault(
     kind="tuning",
     group="compute",
     frameworks=("jax",),
+    devices=("cuda",),
     document=__doc__,
     fixes=(jax_step.BFLOAT16_PRODUCTS, jax_step.DEFAULT_PRODUCTS),
     detect=detect,

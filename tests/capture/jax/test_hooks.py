@@ -49,12 +49,12 @@ def calls(hooks: JaxHooks) -> _Calls:
 
 def test_removing_hooks_restores_jax() -> None:
     names = ("jit", "pmap", "grad", "value_and_grad", "vjp")
-    before = [getattr(jax, name) for name in names]
+    before = [getattr(jax, name) for name in names] + [jax.lax.scan]
     hooks = JaxHooks()
     hooks.install(jax)
     assert jax.jit is not before[0]
     hooks.remove()
-    assert [getattr(jax, name) for name in names] == before
+    assert [getattr(jax, name) for name in names] + [jax.lax.scan] == before
 
 
 def test_decorated_partial_and_nested_calls_are_recorded_once(calls: _Calls) -> None:
@@ -272,6 +272,50 @@ def test_inference_is_delimited_by_its_longest_function(hooks: JaxHooks) -> None
     assert steps.finder.anchor is not None
     assert steps.finder.anchor.name == "<lambda>"
     assert steps.kinds[-1] == ("forward 512x256", 512)
+
+
+def test_a_loop_of_jax_outside_of_compiled_functions_delimits_steps(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    def body(w: Any, x: Any) -> Any:
+        value, slope = jax.value_and_grad(lambda v: ((x @ v) ** 2).mean())(w)
+        return w - 0.1 * slope, value
+
+    w = jnp.ones(4)
+    for _ in range(6):
+        w, _ = jax.lax.scan(body, w, np.ones((3, 8, 4), np.float32))
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "body"
+    assert steps.kinds == [("train 3x8x4", 3)] * 4
+    assert steps.finder.donates is None
+
+
+def test_loops_inside_of_a_compiled_function_are_part_of_it(calls: _Calls) -> None:
+    @jax.jit
+    def step(w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, v: v * 2, w)
+
+    assert float(step(jnp.float32(1))) == 8
+    assert calls.names == ["step"]
+    assert float(jax.lax.while_loop(lambda v: v < 5, lambda v: v + 1, 0)) == 5
+    assert calls.names == ["step", "<lambda>"]
+
+
+def test_a_function_compiled_ahead_of_its_calls_delimits_steps(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+
+    w, x = jnp.ones(4), jnp.ones((8, 4))
+    program = step.lower(w, x).compile()
+    for _ in range(6):
+        w = program(w, x)
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "step"
+    assert steps.kinds == [("train 8x4", 8)] * 4
+    assert steps.finder.donates is True
 
 
 def test_gradients_without_compilation_delimit_steps(hooks: JaxHooks) -> None:

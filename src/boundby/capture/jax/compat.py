@@ -14,6 +14,13 @@ from boundby.runtime.cores import cores_at_hand
 COMPILERS = (("", "jit"), ("", "pmap"), ("experimental.pjit", "pjit"))
 # Functions that make a Python function which computes gradients operator by operator.
 GRADIENTS = (("", "grad"), ("", "value_and_grad"), ("", "vjp"))
+# Loops that compile their body where they are called outside of a compiled function: namespace,
+# name, and position and name of the body.
+LOOPS = (
+    ("lax", "scan", 0, "f"),
+    ("lax", "fori_loop", 2, "body_fun"),
+    ("lax", "while_loop", 1, "body_fun"),
+)
 # What a compiled function offers beside being called: `lower`, `trace`, `eval_shape`, ...
 _PUBLIC = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size", "_fun", "_jit_info")
 
@@ -24,6 +31,9 @@ def namespace(jax: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         found = getattr(found, part, None)
     return found
+
+
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Kind(NamedTuple):
@@ -56,6 +66,14 @@ def is_compiled_function(value: object) -> bool:
 def public_attributes(compiled: Any) -> dict[str, Any]:
     """The names of public attributes that a wrapper of a compiled function must have too."""
     return {name: getattr(compiled, name) for name in _PUBLIC if hasattr(compiled, name)}
+
+
+def ahead(jax: Any, around_compile: Around, around_call: Around) -> list[tuple[Any, str, Around]]:
+    """What to replace to see programs that are compiled ahead of their calls: class, name, how."""
+    return [
+        (jax.stages.Lowered, "compile", around_compile),
+        (jax.stages.Compiled, "__call__", around_call),
+    ]
 
 
 def variants(compiled: Any) -> int | None:

@@ -2,8 +2,10 @@
 
 `jax.jit` and its relatives are replaced by functions that return a thin wrapper of what jax
 returns. The compiled function keeps its own fast path inside. Types and special methods of jax
-stay as they are. Gradient transformations are wrapped as well: they tell training from inference,
-and delimit the steps of a script that compiles nothing.
+stay as they are, but for programs compiled ahead of their calls (`lower().compile()`). Gradient
+transformations are wrapped as well: they tell training from inference, and delimit the steps of a
+script that compiles nothing. So are `jax.lax.scan` and other loops, which compile their body where
+they are called outside of any compiled function.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import functools
 import inspect
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple, Protocol
@@ -117,6 +120,8 @@ class JaxHooks:
         # Of the script's main thread: others are not watched.
         self.call: Call | None = None
         self._functions: dict[Hashable, Function] = {}
+        # Of which function something was lowered, or compiled ahead of its calls.
+        self._ahead: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
         self._thread = threading.main_thread().ident
 
     @property
@@ -136,6 +141,13 @@ class JaxHooks:
             owner = compat.namespace(jax, path)
             if owner is not None:
                 self._patches.swap(owner, name, self._gradient)
+        for path, name, position, keyword in compat.LOOPS:
+            owner = compat.namespace(jax, path)
+            if owner is not None:
+                self._patches.swap(owner, name, functools.partial(self._loop, position, keyword))
+
+        for owner, name, around in compat.ahead(jax, self._compile_ahead, self._run_ahead):
+            self._patches.swap(owner, name, around)
 
     def remove(self) -> None:
         self._patches.undo()
@@ -183,6 +195,21 @@ class JaxHooks:
 
         return make
 
+    def _loop(
+        self, position: int, keyword: str, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """A loop outside of any compiled function is a program like one: of its body's code."""
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.watcher is None or self._is_inside():
+                return original(*args, **kwargs)
+            body = args[position] if position < len(args) else kwargs.get(keyword)
+            function = self._function(body, None, has_gradient=False)
+            return self._observed(function, original, args, kwargs)
+
+        return call
+
     def _wrap(
         self, compiled: Any, maker: Any, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
@@ -197,6 +224,46 @@ class JaxHooks:
             return self._observed(function, compiled, args, kwargs)
 
         vars(call).update(compat.public_attributes(compiled))
+        vars(call)["lower"] = self._lower(function, compiled)
+        return call
+
+    def _lower(self, function: Function, compiled: Any) -> Callable[..., Any]:
+        """`lower` of a compiled function, which traces it."""
+
+        @functools.wraps(compiled.lower)
+        def lower(*args: Any, **kwargs: Any) -> Any:
+            if self._is_inside():
+                return compiled.lower(*args, **kwargs)
+            self.call = Call(function, compiled, args, kwargs)
+            try:
+                lowered = compiled.lower(*args, **kwargs)
+            finally:
+                self.call = None
+            self._guard.do(self._ahead.__setitem__, lowered, function)
+            return lowered
+
+        return lower
+
+    def _compile_ahead(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def compile_it(lowered: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(lowered, *args, **kwargs)
+            function = self._ahead.get(lowered)
+            if function is not None:
+                self._ahead[made] = function
+                function.maker = None  # it takes no static arguments, unlike what was lowered
+            return made
+
+        return compile_it
+
+    def _run_ahead(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(program: Any, *args: Any, **kwargs: Any) -> Any:
+            function = self._ahead.get(program) if self.watcher is not None else None
+            if function is None or (function.is_quiet and not active_hooks):
+                return original(program, *args, **kwargs)
+            return self._observed(function, functools.partial(original, program), args, kwargs)
+
         return call
 
     def _function(self, wrapped: Any, compiled: Any, *, has_gradient: bool) -> Function:

@@ -74,7 +74,8 @@ class JaxStepFinder:
     def donates(self) -> bool | None:
         """Whether the step's function reuses the memory of its arguments."""
         found = self.delimiter
-        return found.donates if found is not None and found.carries else None
+        is_asked = found is not None and found.carries and found.function.compiled is not None
+        return found.donates if found is not None and is_asked else None
 
     @property
     def carried_bytes(self) -> int | None:
