@@ -104,6 +104,16 @@ def test_time_in_callbacks_is_overhead_of_python() -> None:
     assert find_verdict(model).verdict.bound_by == "overhead"
 
 
+def test_float32_products_are_looked_for_on_gpus_only() -> None:
+    product = OpCall(
+        name="hlo::dot",
+        args=(tensor(4096, 4096), tensor(4096, 4096)),
+        hlo=HloInstruction(name="dot.1", opcode="dot"),
+    )
+    timeline = msgspec.structs.replace(_programs((product, "", 9e4)), device_kind="cpu")
+    assert finding(_model(timeline), "jax-float32-products") is None
+
+
 def test_other_custom_calls_are_not_callbacks() -> None:
     assert CALLBACK.hlo is not None
     product = msgspec.structs.replace(CALLBACK.hlo, target="__cublas$gemm")
@@ -177,6 +187,41 @@ def test_a_loop_over_layers_saves_compilation_where_it_takes_long() -> None:
     assert 9e9 < found.saving_ns.expected < 15e9
     assert finding(_looped(depends=True, compiled_ns=1e9), "jax-unrolled-loop") is None
     assert finding(_looped(depends=True, compiled_ns=20e9), "jax-looped-samples") is None
+
+
+def _calls_a_step(count: int, *, fetched: bool = False, **known: Any) -> StepModel:
+    """Calls of one function, each with an operator of 60 us."""
+    scene = Scene(end=100 * count)
+    for at in range(count):
+        start = 100 * at
+        call = scene.on_host(start, start + 20, HostKind.OP, "PjitFunction(score)")
+        scene.on_device(start + 20, start + 80, launch=call)
+        if fetched:
+            scene.on_host(start + 30, start + 80, HostKind.SYNC, "wait")
+    facts = JaxFacts(functions=[JaxFunction(name="score", source="train.py:3", **known)])
+    return _model(at_line(scene.timeline(), "train.py:9"), facts)
+
+
+def test_calls_for_single_samples_are_found_at_the_line_that_makes_them() -> None:
+    found = sure(_calls_a_step(8, batch=[1, 40]), "jax-looped-calls")
+    assert found.where == ["train.py:9", "train.py:3"]
+    assert found.saving_ns.expected > 250 * US
+    assert "vmap(score" in found.change
+
+
+@pytest.mark.parametrize(
+    ("calls", "fetched", "known"),
+    [
+        (8, False, {"batch": [16, 40]}),
+        (8, False, {"batch": [1, 40], "carries": True}),
+        (2, False, {"batch": [1, 40]}),
+        (8, True, {"batch": [1, 40]}),
+    ],
+)
+def test_calls_of_batches_states_and_rollouts_are_no_loop_over_samples(
+    calls: int, *, fetched: bool, known: dict[str, Any]
+) -> None:
+    assert finding(_calls_a_step(calls, fetched=fetched, **known), "jax-looped-calls") is None
 
 
 def _with_copies(*given: JaxHostArray) -> StepModel:

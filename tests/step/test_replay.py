@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,9 +12,10 @@ from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.host import cpu_contention
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
 from boundby.model.host_counters import HostCounters, ThreadTime
+from boundby.model.observation import Observation, ObservedDevice, Settings
 from boundby.step.build import build_step_model
 from boundby.step.cpu_step import CpuWait
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, HostTime, StepModel
 from boundby.step.simulator import (
     LaunchSequence,
     build_launch_sequence,
@@ -173,6 +175,33 @@ def scene_of(rows: list[tuple[OpCall, float]], *, host_us: float) -> Scene:
         free = begin + device_us
     scene.end = max(clock, free)
     return scene
+
+
+@pytest.mark.parametrize(("threads", "saved_us"), [(1, 300), (2, 150), (None, 0)])
+def test_hidden_host_time_takes_its_share_of_the_cores(threads: int | None, saved_us: int) -> None:
+    """A program of 1000 us; meanwhile the host takes 300 us for Python."""
+    scene = Scene(end=1010)
+    call = scene.on_host(0, 10, HostKind.OP, "call")
+    scene.on_device(10, 1010, launch=call)
+    scene.on_host(10, 310, HostKind.PYTHON, "python")
+    timeline = msgspec.structs.replace(scene.timeline(), device_kind="cpu")
+    wall = float(timeline.wall_ns)
+    model = build_step_model(
+        timeline,
+        MACHINE,
+        attribute_step(timeline, MACHINE, wall_ns=wall),
+        wall_ns=wall,
+        phases={},
+        observation=Observation(
+            source="jax",
+            framework="jax",
+            device=ObservedDevice(kind="cpu"),
+            settings=Settings(threads=threads),
+        ),
+    )
+    less = Edit.save_host(HostTime(before_ns=np.zeros(1), after_ns=300.0 * US))
+    assert model.base_ns - model.evaluate(less) == pytest.approx(saved_us * US)
+    assert model.apply(less).evaluate(Edit()) == pytest.approx(model.evaluate(less))
 
 
 PRODUCT = OpCall(

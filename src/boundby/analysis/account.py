@@ -122,7 +122,7 @@ def attribute_step(
     busy = sum(record.exposed_ns for record in op_records)
     factor, notes = _fit_to_wall(parts, busy, wall_ns, timeline)
     busy *= factor
-    idle_ns = wall_ns - busy
+    idle_ns = max(0.0, wall_ns - busy)  # rounding
     idle = _divide(idle_ns, parts.idle) if on_device else _divide_cpu(idle_ns, parts.idle)
     account = _account(op_records, idle, wall_ns)
     kernel_classes = kernel_class_rows(timeline, op_records, parts.member)

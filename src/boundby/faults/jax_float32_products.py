@@ -38,6 +38,8 @@ _EXACT = ("highest", "float32", "F32_F32_F32")
 
 
 def detect(step: StepView) -> Detection | None:
+    if step.timeline.device_kind == "cpu":
+        return None
     new = step.machine.rate(_FAST)
     found: dict[int, tuple[Cost, float]] = {}
     for index, record in enumerate(step.op_records):
@@ -79,7 +81,6 @@ FAULT = Fault(
     kind="tuning",
     group="compute",
     frameworks=("jax",),
-    devices=("cuda",),
     document=__doc__,
     fixes=(jax_step.BFLOAT16_PRODUCTS, jax_step.DEFAULT_PRODUCTS),
     detect=detect,

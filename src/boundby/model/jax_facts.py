@@ -43,6 +43,8 @@ class JaxFunction(Record, frozen=True, kw_only=True):
     variants: int | None = None
     traced_gradient: bool = False
     library: str | None = None
+    batch: list[int] = []  # the shape of its batch, if it was looked for
+    carries: bool = False  # takes its own results in the next call
 
 
 class JaxHostArray(Record, frozen=True, kw_only=True):

@@ -1,4 +1,8 @@
-"""A step on a device: simulates a host that issues kernels into streams."""
+"""A step on a device: simulates a host that issues kernels into streams.
+
+XLA's operators on a CPU are such a step as well. There the host shares the cores with them: host
+time that the simulation hides behind them still takes its part of the cores.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,10 @@ from boundby.step.simulator import (
     replay,
     with_clean_phases,
 )
+
+
+def _issuing_ns(launches: LaunchSequence) -> float:
+    return float(launches.host_ns.sum()) + launches.after_ns
 
 
 class DeviceStep(StepModel):
@@ -57,7 +65,8 @@ class DeviceStep(StepModel):
             phases=phases,
             **known,
         )
-        self._saved_ns = 0.0
+        self._saved_ns = self._shared_ns = 0.0
+        self._cores = self._shared_cores()
         self.base_ns = 0.0
         # The device's busy time of an estimated step, and of what it is a share.
         exposed = (record.exposed_ns for record in self.op_records if is_estimated)
@@ -84,7 +93,25 @@ class DeviceStep(StepModel):
         edited, saved = self._edited(edit), self._saved_ns + edit.saved_ns
         # Each stream executes its kernels one after the other, in any edit.
         busy = np.bincount(edited.stream, edited.device_ns).max(initial=1.0) if saved else 1.0
-        return float(max(busy, self._least_ns(edit), replay(edited) - saved))
+        wall = max(busy, self._least_ns(edit), replay(edited) - saved)
+        return float(wall - self._shared_ns - self._freed_ns(edited))
+
+    def _shared_cores(self) -> int | None:
+        """How many cores XLA's operators share with the host; None on a device of its own."""
+        if self.timeline.device_kind != "cpu" or self.observation is None:
+            return None
+        return self.observation.settings.threads
+
+    def _freed_ns(self, edited: LaunchSequence) -> float:
+        """By how much faster operators are without the removed host time that they hid: its share
+        of the cores."""
+        if self._cores is None:
+            return 0.0
+        saved = _issuing_ns(self.launches) - _issuing_ns(edited)
+        if saved <= 0:
+            return 0.0
+        seen = replay(self.launches) - replay(replace(edited, device_ns=self.launches.device_ns))
+        return max(0.0, saved - seen) / self._cores
 
     def _least_ns(self, edit: Edit) -> float:
         """Kernels that did not overlap before an edit do not overlap after it: the device is busy
@@ -105,11 +132,13 @@ class DeviceStep(StepModel):
         host = launches.host_ns.copy()
         host[len(host) // 2] += ns
         longer = replay(replace(launches, host_ns=host)) - replay(launches)
-        return min(1.0, max(0.0, longer / ns))
+        share = min(1.0, max(0.0, longer / ns))
+        return share if self._cores is None else share + (1 - share) / self._cores
 
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
         edited.launches = self._edited(edit)
         edited._saved_ns += edit.saved_ns
+        edited._shared_ns += self._freed_ns(edited.launches)
         edited._busy_ns -= self._removed_ns(edit)
 
     def _edited(self, edit: Edit) -> LaunchSequence:

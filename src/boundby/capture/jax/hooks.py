@@ -40,6 +40,8 @@ class Function:
 
     __slots__ = (
         "arguments",
+        "batch",
+        "carries",
         "compiled",
         "has_gradient",
         "is_placed",
@@ -67,6 +69,8 @@ class Function:
         self.traced_gradient = False  # gradients were taken while it was traced
         self.is_quiet = False  # its calls tell nothing new
         self.library: str | None = None  # whose wrapper of the script's function was compiled
+        self.batch: tuple[int, ...] = ()  # the shape of its batch, if known
+        self.carries = False  # takes its own results in the next call
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place

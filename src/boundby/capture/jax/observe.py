@@ -166,6 +166,8 @@ def _function(function: Function) -> JaxFunction:
         variants=compat.variants(function.compiled) if function.compiled is not None else None,
         traced_gradient=function.traced_gradient,
         library=function.library,
+        batch=list(function.batch),
+        carries=function.carries,
     )
 
 

@@ -152,6 +152,8 @@ class JaxStepFinder:
     def _look_at(self, called: FunctionCalls, args: Args, kwargs: Kwargs) -> Callable[[Any], None]:
         """Measure one call and what it has in common with the one before."""
         shape, carried = called.compare(args, kwargs)
+        called.function.batch = shape or ()
+        called.function.carries = called.carries > 0
         if called.function.traced_gradient:
             self._batch_shape = shape
         began = self._clock()
