@@ -51,7 +51,7 @@ class Step(NamedTuple):
             attention=self.attention,
             compiled=self.compiled,
         )
-        span = step_range(simulated_step(self.config, Mesh(), job, chips.find("h200")))
+        span = step_range(simulated_step(self.config, Mesh(), job, chips.find("h200")), self.config)
         return Estimate(low=span.low / 1e6, expected=span.expected / 1e6, high=span.high / 1e6)
 
 

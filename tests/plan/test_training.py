@@ -148,3 +148,9 @@ def test_a_layout_that_barely_fits_is_noted() -> None:
     assert barely.fits
     assert any("may be more than fits" in note for note in barely.notes)
     assert not any("may be more" in note for note in notes)
+
+
+def test_steps_with_experts_have_a_wider_range() -> None:
+    dense = boundby.plan("llama-3.1-8b", "h100", "fsdp=8", batch=8).step_ns
+    experts = boundby.plan("mixtral-8x7b", "h100", "fsdp=64", batch=64).step_ns
+    assert experts.high / experts.low > 1.2 * dense.high / dense.low

@@ -22,10 +22,11 @@ _CONVENTION = (
 )
 
 
-def step_range(step: Step) -> Estimate:
+def step_range(step: Step, config: ModelConfig) -> Estimate:
     """The range of the step time: from perfect overlap to none, widened by the uncertainty of the
     efficiencies."""
-    spread = 1 + assumptions.STEP_UNCERTAINTY
+    uncertain = assumptions.EXPERTS_UNCERTAINTY if config.experts else assumptions.STEP_UNCERTAINTY
+    spread = 1 + uncertain
     return Estimate(
         low=min(step.overlapped_ns, step.expected_ns) / spread,
         expected=step.expected_ns,
@@ -141,7 +142,7 @@ def plan_training(
         chip=target.name,
         chips=mesh.chips,
         mesh={**mesh.shown(), "micro_batches": training.micro_batches(mesh, job)},
-        step_ns=step_range(step),
+        step_ns=step_range(step, config),
         overlapped_ns=step.overlapped_ns,
         serial_ns=step.serial_ns,
         bound_by=bound_by(found),

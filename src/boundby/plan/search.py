@@ -190,7 +190,7 @@ def _choice(
         chips=mesh.chips,
         micro_batch=job.micro_batch,
         recompute=job.recompute,
-        step_ns=step_range(step),
+        step_ns=step_range(step, config),
         mfu=flops / (step.expected_ns * 1e-9) / peak,
         memory_bytes=memory_bytes(config, mesh, job),
         why=_why(step, best),

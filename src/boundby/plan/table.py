@@ -105,7 +105,7 @@ def _step_row(row: Row, case: Case, measured_s: float) -> PlanRow:
     job = case.job
     step = simulated_step(case.config, case.mesh, job, case.target)
     unit, scale = ("ms", 1e-6) if "step_ms" in row else ("s", 1e-9)
-    span = step_range(step)
+    span = step_range(step, case.config)
     return PlanRow(
         id=case.id,
         source=case.source,
