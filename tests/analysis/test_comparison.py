@@ -67,7 +67,7 @@ def test_steps_without_a_duration_leave_noise_unknown() -> None:
         assert made.beyond_noise is None
 
 
-def test_a_time_that_was_given_has_no_samples() -> None:
+def test_given_step_time_has_no_samples() -> None:
     """With `--wall` the steps of a trace are profiled ones, and say nothing about it."""
     given = real_diagnosis()
     assert given.step.samples_ns == []

@@ -6,7 +6,7 @@ from torch import nn
 from tests.capture.evidence_steps import evidence_of, network
 
 
-def test_a_table_for_the_length_of_each_batch_is_a_part_of_one_constant() -> None:
+def test_table_for_the_length_of_each_batch_is_part_of_one_constant() -> None:
     model, lengths = network(), iter([20, 24, 22, 28, 26, 21])
 
     def table(length: int) -> torch.Tensor:
@@ -25,7 +25,7 @@ def test_a_table_for_the_length_of_each_batch_is_a_part_of_one_constant() -> Non
     assert found == {"mask", "table(...)"}
 
 
-def test_a_cache_that_grows_is_no_constant_but_its_mask_is() -> None:
+def test_growing_cache_is_no_constant_but_its_mask_is() -> None:
     model, kept = network(), torch.randn(20, 8)
 
     def step() -> None:

@@ -58,7 +58,7 @@ def test_compiled_kernel_has_line_of_its_call() -> None:
     assert sources(enrich_timeline(timeline, known, {}))[1:] == ["train.py:12", "train.py:13"]
 
 
-def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
+def test_backward_row_has_the_line_of_its_forward_unless_it_has_its_own() -> None:
     scene = Scene()
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))
     scene.on_host(30, 40, call=OpCall(name="aten::mul", args=(tensor(4),)))

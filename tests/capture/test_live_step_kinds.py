@@ -215,7 +215,7 @@ def test_few_calls_without_gradients_belong_to_the_training_step() -> None:
 
 
 @pytest.mark.parametrize("in_training", [False, True])
-def test_an_evaluation_after_the_first_step_does_not_stand_for_the_training(
+def test_evaluation_after_the_first_step_is_not_diagnosed_as_training(
     in_training: bool,
 ) -> None:
     """As in a loop that evaluates `if step % 100 == 0`, whether or not it calls `model.eval()`."""

@@ -42,7 +42,7 @@ def places() -> list[tuple[str, int]]:
     return [(one.filename, one.lineno) for one in caught]
 
 
-def test_the_places_of_warnings_are_those_without_hooks() -> None:
+def test_warnings_name_the_same_line_with_hooks() -> None:
     expected = places()
     assert (__file__, places.__code__.co_firstlineno + 6) in expected
     hooks = Hooks()
@@ -54,7 +54,7 @@ def test_the_places_of_warnings_are_those_without_hooks() -> None:
         hooks.remove()
 
 
-def test_a_frame_that_warnings_skip_is_still_known_as_own() -> None:
+def test_frame_skipped_by_warnings_is_recognised_as_own() -> None:
     code = Hooks.install.__code__
     assert code.co_filename != __file__
     assert is_own_file(code.co_filename)

@@ -175,7 +175,7 @@ def test_script_in_a_folder_named_boundby_has_lines(tmp_path: Path) -> None:
     assert any("train.py:" in line["where"] for line in diagnosis["lines"])
 
 
-def test_a_script_s_own_modes_see_its_operators_alone(tmp_path: Path) -> None:
+def test_modes_of_the_script_see_only_its_operators(tmp_path: Path) -> None:
     source = f"""{STATE}
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode

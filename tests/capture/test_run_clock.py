@@ -329,7 +329,7 @@ def test_the_share_of_steps_inside_rollouts_is_known() -> None:
     assert trained.step_share == pytest.approx(110 / 230)
 
 
-def test_what_comes_after_the_script_s_end_is_not_part_of_its_run() -> None:
+def test_time_after_the_end_of_the_script_is_excluded() -> None:
     """The row of evaluations is still open then; the profile is read, which takes seconds."""
     script = Script()
     script.train(3)

@@ -50,7 +50,7 @@ def forward(self, q, k, x):  # 3
         (0, None),
     ],
 )
-def test_source_text_of_a_line(tmp_path: Path, line: int, text: str | None) -> None:
+def test_source_text_of_a_line_is_read(tmp_path: Path, line: int, text: str | None) -> None:
     (tmp_path / "model.py").write_text(CODE)
     found = SourceText(["nowhere", str(tmp_path)]).at(f"model.py:{line}")
     assert (found.text if found else None) == text

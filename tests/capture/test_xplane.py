@@ -68,7 +68,7 @@ def test_lines_scopes_and_phases_come_from_the_program(profile: XlaTrace) -> Non
     assert device.phase.tolist() == [Phase.FORWARD] * 3 + [Phase.BACKWARD, Phase.OTHER]
 
 
-def test_launches_and_waits_of_the_host(profile: XlaTrace) -> None:
+def test_host_launches_and_waits_are_read(profile: XlaTrace) -> None:
     timeline = profile.timeline(1)
     by_name = dict(
         zip((timeline.names[name] for name in timeline.host.name), timeline.host.kind, strict=True)
@@ -78,7 +78,7 @@ def test_launches_and_waits_of_the_host(profile: XlaTrace) -> None:
     assert (timeline.device.launch >= 0).all()
 
 
-def test_the_memory_of_a_program(tmp_path: Path) -> None:
+def test_memory_of_a_program_is_read(tmp_path: Path) -> None:
     (observation,) = sources.observe(written(tmp_path, graphed()))
     (memory,) = observation.programs
     assert memory.name == "jit_step"
@@ -91,7 +91,7 @@ def test_the_memory_of_a_program(tmp_path: Path) -> None:
     assert observation.device.name == "NVIDIA H200"
 
 
-def test_markers_are_the_steps(tmp_path: Path) -> None:
+def test_step_markers_delimit_steps(tmp_path: Path) -> None:
     marks = [Event("train", at * 1_000_000, 900_000, {"step_num": at}) for at in range(2)]
     kernels = [
         Event("k", at * 1_000_000 + 1000, 500_000, {"hlo_module": "jit_a", "program_id": 1})

@@ -35,7 +35,7 @@ def _reshards(opcode: str, op_name: str) -> bool:
         ("all-reduce", "jit(step)/transpose(jvp())/dot_general", False),
     ],
 )
-def test_an_all_to_all_that_nobody_asked_for_reshards(
+def test_all_to_all_of_the_partitioner_is_resharding(
     opcode: str, op_name: str, reshards: bool
 ) -> None:
     assert _reshards(opcode, op_name) is reshards

@@ -51,7 +51,7 @@ def test_wrong_name_or_path_is_a_one_line_error(tmp_path: Path) -> None:
         assert words in line
 
 
-def test_one_experiment_as_json_and_as_a_page(tmp_path: Path) -> None:
+def test_experiment_is_written_as_json_and_page(tmp_path: Path) -> None:
     target, html = tmp_path / "lab.json", tmp_path / "lab.html"
     code, out, _ = run(
         "python", "--quick", "--device", "cpu", "--json", str(target), "--html", str(html)

@@ -57,7 +57,7 @@ def test_json_is_written_to_a_file(
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system of Linux")
-def test_file_that_even_root_cannot_make_is_noticed() -> None:
+def test_file_that_root_cannot_create_is_reported() -> None:
     with pytest.raises(BoundbyError, match="cannot write"):
         check_writable("/proc/nowhere/page.html")
 

@@ -81,7 +81,7 @@ def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
         assert "fused=True" in script.read_text()
 
 
-def test_interrupts_keep_what_is_known(tmp_path: Path) -> None:
+def test_interrupts_keep_the_results_so_far(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SLOW_SCRIPT)
     command = [sys.executable, "-m", "boundby", "prove", "--only", "fused", "--json", "proof.json"]
     command += known_machine(tmp_path)

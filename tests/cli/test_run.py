@@ -224,7 +224,7 @@ def test_step_by_forward_option_is_used(tmp_path: Path) -> None:
     assert found.step["kind"] == "train 2x8"
 
 
-def test_looking_for_torch_is_not_importing_it(tmp_path: Path) -> None:
+def test_searching_for_torch_does_not_count_as_import(tmp_path: Path) -> None:
     """As libraries do that can live without it."""
     source = (
         "import importlib.util, sys\nassert importlib.util.find_spec('torch').origin\n"

@@ -63,7 +63,7 @@ REST = ("relu", ())
         ),
     ],
 )
-def test_one_number_for_each_pair_is_a_product(
+def test_pair_distances_are_replaced_by_a_product(
     calls: list[tuple[str, tuple[Argument, ...]]], change: str
 ) -> None:
     found = sure(steps(*calls), "broadcast-pairs")
@@ -86,7 +86,7 @@ def test_one_number_for_each_pair_is_a_product(
         [APART, ("sum", (LAST, False, None))],
     ],
 )
-def test_other_uses_of_pairs_are_left_alone(
+def test_other_uses_of_pairs_are_not_reported(
     calls: list[tuple[str, tuple[Argument, ...]]],
 ) -> None:
     assert finding(steps(*calls), "broadcast-pairs") is None

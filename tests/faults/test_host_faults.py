@@ -109,7 +109,7 @@ def test_fills_outside_zero_grad_are_not_gradients() -> None:
         "/opt/python/site-packages/torch/optim/optimizer.py(1010): zero_grad",
     ],
 )
-def test_torchs_own_zero_grad_is_advised_to_set_none(around: str) -> None:
+def test_zero_grad_of_torch_is_advised_to_set_none(around: str) -> None:
     found = sure(step_model_of(zeroing(around=around).timeline()), "zeroed-gradients")
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 

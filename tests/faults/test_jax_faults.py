@@ -342,7 +342,7 @@ def test_a_program_with_a_backward_pass_is_no_inference() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.FORWARD])
-def test_advice_about_fetched_values_is_in_jaxs_words(phase: Phase) -> None:
+def test_advice_about_fetched_values_uses_terms_of_jax(phase: Phase) -> None:
     scene = Scene(end=1000)
     call = scene.on_host(0, 300, HostKind.OP, "PjitFunction(step)")
     scene.on_device(100, 800, launch=call)

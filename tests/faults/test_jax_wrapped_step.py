@@ -30,7 +30,7 @@ def test_time_around_the_compiled_function_is_the_wrappers() -> None:
     assert finding(_wrapped(library="flax"), "python-in-step") is None
 
 
-def test_the_advice_is_in_the_words_of_the_library() -> None:
+def test_advice_uses_terms_of_the_library() -> None:
     assert "eqx.partition" in sure(_wrapped(library="equinox"), "jax-wrapped-step").change
     assert "jax.jit(step)" in sure(_wrapped(library="other"), "jax-wrapped-step").change
 

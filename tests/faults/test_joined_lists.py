@@ -34,7 +34,7 @@ def joined(*, count: int = 64, apart: bool = True, made: bool = False) -> StepMo
     return step_of(timeline, [0] * (len(scene.host) - 2) + [1, 2])
 
 
-def test_kept_tensors_are_rows_of_one_tensor() -> None:
+def test_joined_list_is_replaced_by_rows_of_one_tensor() -> None:
     found = sure(joined(), "joined-lists")
     assert found.where == ["train.py:2"] and "64 tensors" in found.evidence
     assert found.saving_ns.expected > 450e3
@@ -43,5 +43,5 @@ def test_kept_tensors_are_rows_of_one_tensor() -> None:
 @pytest.mark.parametrize(
     "step", [joined(count=8), joined(apart=False), joined(made=True)], ids=["few", "views", "made"]
 )
-def test_other_joins_are_left_alone(step: StepModel) -> None:
+def test_other_joins_are_not_reported(step: StepModel) -> None:
     assert finding(step, "joined-lists") is None

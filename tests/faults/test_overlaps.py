@@ -46,7 +46,7 @@ def test_general_finding_without_its_costliest_line_is_small() -> None:
     assert [one.fault for one in yielding(both, YIELDS)] == ["specific"]
 
 
-def test_a_small_specific_finding_does_not_hide_a_large_general_one() -> None:
+def test_small_specific_finding_does_not_replace_a_large_general_one() -> None:
     general, specific = yielding(
         [finding("general", 9, "a:1"), finding("specific", 1, "a:1")], YIELDS
     )

@@ -130,7 +130,7 @@ def test_saving_larger_than_its_group_is_explained() -> None:
         (None, ["autocast"], None),
     ],
 )
-def test_change_is_in_the_words_of_the_framework(
+def test_change_uses_terms_of_the_framework(
     trainer: str | None, fixes: list[str], expected: str | None
 ) -> None:
     evidence = StepEvidence(settings=ProgramSettings(trainer=trainer))

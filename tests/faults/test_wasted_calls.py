@@ -16,7 +16,7 @@ LINEAR = "torch/nn/modules/linear.py(100): __init__"
 GROWING = GrowingInput(module="Net", where=["generate.py:9"], rows=2)
 
 
-def test_a_module_made_in_the_step_counts_where_the_script_makes_it() -> None:
+def test_module_constructed_in_the_step_is_reported_at_the_line_of_the_script() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "train.py(5): __init__")
     scene.on_host(10, 100, HostKind.PYTHON, LINEAR)
@@ -29,7 +29,7 @@ def test_a_module_made_in_the_step_counts_where_the_script_makes_it() -> None:
     assert found.saving_ns.expected > 80e3
 
 
-def test_a_file_read_in_the_step_is_to_be_read_before_it() -> None:
+def test_file_read_in_every_step_is_reported() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "torch/serialization.py(1300): load")
     scene.on_host(20, 100, call=BIG)
@@ -39,7 +39,7 @@ def test_a_file_read_in_the_step_is_to_be_read_before_it() -> None:
     assert found.saving_ns.expected > 80e3
 
 
-def test_a_module_that_is_called_is_not_made() -> None:
+def test_called_module_is_not_counted_as_constructed() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "torch/nn/modules/linear.py(130): forward")
     scene.on_host(0, 100, call=BIG)
@@ -48,7 +48,7 @@ def test_a_module_that_is_called_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_a_forward_that_nothing_reads_costs_the_call(changes: bool) -> None:
+def test_unread_forward_costs_its_call(changes: bool) -> None:
     evidence = StepEvidence(
         unread_results=[UnreadResult(call=CALL, changes=changes)],
         unused_graphs=[UnusedGraph(call=CALL)],
@@ -71,19 +71,19 @@ def generating(*lengths: int, evidence: StepEvidence) -> StepModel:
     return step_of(scene.timeline(), [1] * 2 * len(lengths), evidence)
 
 
-def test_generation_without_a_cache_could_compute_one_token() -> None:
+def test_cache_leaves_one_token_to_compute() -> None:
     found = sure(generating(50, evidence=StepEvidence(growing_input=GROWING)), "no-key-value-cache")
     assert found.where == ["generate.py:9"]
     assert 90e3 < found.saving_ns.expected <= 98e3
     assert found.saving_ns.low == pytest.approx(found.saving_ns.expected / 2, rel=0.01)
 
 
-def test_the_prompt_has_to_be_read() -> None:
+def test_prompt_is_not_counted_as_recomputed() -> None:
     one = generating(40, 41, evidence=StepEvidence(growing_input=GROWING))
     assert sure(one, "no-key-value-cache").saving_ns.expected < 100e3
 
 
-def test_a_model_that_is_trained_has_no_cache() -> None:
+def test_trained_model_is_not_advised_to_use_a_cache() -> None:
     evidence = StepEvidence(growing_input=GROWING, has_backward=True)
     assert finding(generating(50, evidence=evidence), "no-key-value-cache") is None
 

@@ -62,7 +62,7 @@ def test_figures_are_dense() -> None:
     assert l4.figures["memory.dram"].value == pytest.approx(300e9)
 
 
-def test_a_name_of_many_chips_is_told_apart_by_the_memory() -> None:
+def test_chips_of_one_name_are_distinguished_by_memory() -> None:
     mi250 = datasheet.find_chip("AMD Radeon Graphics", 68_702_699_520)
     assert mi250 is not None and mi250.name.startswith("MI250")
     assert datasheet.find_chip("AMD Radeon Graphics", 8 << 30) is None

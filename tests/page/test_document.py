@@ -42,7 +42,7 @@ def test_names_are_never_markup() -> None:
     assert EVIL in told["strings"]
 
 
-def test_the_content_is_the_diagnosis() -> None:
+def test_page_content_is_the_diagnosis() -> None:
     diagnosis = full_diagnosis()
     told = json.loads(_content(diagnosis_page(diagnosis)))
     strings = told["strings"]
@@ -65,7 +65,7 @@ def test_page_includes_licences_of_its_parts() -> None:
         assert words in page
 
 
-def test_a_comparison_is_a_page_too() -> None:
+def test_comparison_has_a_page() -> None:
     page = comparison_page(compare(real_diagnosis(), evil_diagnosis(), names=("a", EVIL)))
     assert EVIL not in page
     assert json.loads(_content(page))["after"]["name"] == EVIL

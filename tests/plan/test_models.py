@@ -21,7 +21,9 @@ from boundby.plan.config_json import from_mapping
         ("gpt-oss-120b", 116.8, 5.1),
     ],
 )
-def test_parameters_of_published_models(name: str, billions: float, active: float) -> None:
+def test_published_models_have_their_parameter_counts(
+    name: str, billions: float, active: float
+) -> None:
     """Active weights leave out the input embedding, which no token multiplies."""
     config = models.find(name)
     assert config.params / 1e9 == pytest.approx(billions, rel=0.005)
@@ -190,7 +192,7 @@ def test_mask_follows_from_what_a_model_is_made_for(more: dict[str, object], cau
     assert from_mapping({**SMALL, **more}).causal == causal
 
 
-def test_experts_without_how_many_a_token_meets_are_refused() -> None:
+def test_experts_without_the_number_per_token_are_refused() -> None:
     raw = {"model_type": "new", **SMALL, "num_experts": 8, "best_experts": 2}
     with pytest.raises(BoundbyError, match="num_experts_per_tok would"):
         from_mapping(raw)
@@ -299,7 +301,7 @@ OPT_125M = {
     ("raw", "billions"),
     [(PARAMS_JSON, 8.03), (NANOGPT, 0.1244), (VIT_BASE, 0.0858), (OPT_125M, 0.1252)],
 )
-def test_sizes_as_their_authors_write_them(raw: dict[str, object], billions: float) -> None:
+def test_sizes_under_other_names_are_read(raw: dict[str, object], billions: float) -> None:
     """Llama's params.json, nanoGPT; positions and patches count where they have weights."""
     assert from_mapping(raw).params / 1e9 == pytest.approx(billions, rel=0.005)
 
@@ -395,7 +397,7 @@ def test_unreadable_config_is_a_one_line_error(raw: dict[str, object]) -> None:
         ("bert-large", 512, 6 * 0.3332e9 + 12 * 24 * 1024 * 512),
     ],
 )
-def test_operations_of_a_token_by_hand(name: str, sequence: int, per_token: float) -> None:
+def test_flops_of_a_token_match_hand_arithmetic(name: str, sequence: int, per_token: float) -> None:
     config = models.find(name)
     assert config.train_flops_per_token(sequence) == pytest.approx(per_token, rel=0.002)
 

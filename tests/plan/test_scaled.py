@@ -48,13 +48,13 @@ def test_each_operator_scales_with_the_rate_that_bounds_it(tmp_path: Path) -> No
     assert sum(term.exposed_ns for term in plan.terms) == pytest.approx(expected)
 
 
-def test_more_chips_leave_out_the_sum_of_gradients_and_say_so(tmp_path: Path) -> None:
+def test_scaling_to_more_chips_notes_the_missing_gradient_sum(tmp_path: Path) -> None:
     plan = requests.plan_saved(_saved(tmp_path / "step.json"), "h200", 8)
     assert plan.chips == 8
     assert any("the sum of gradients is not included" in note for note in plan.notes)
 
 
-def test_a_step_of_a_cpu_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_cpu_step_is_a_one_line_error(tmp_path: Path) -> None:
     path = _saved(tmp_path / "step.json", "Two-core CPU")
     with pytest.raises(BoundbyError, match="not in the table of accelerators"):
         requests.plan_saved(path, "b200", 1)

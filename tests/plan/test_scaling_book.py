@@ -428,7 +428,7 @@ NOT_STATED = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answer_of_the_scaling_book(name: str) -> None:
+def test_answer_of_the_scaling_book_is_reproduced(name: str) -> None:
     answer, computed = ANSWERS[name]
     assert computed() == pytest.approx(answer, rel=0.02)
 

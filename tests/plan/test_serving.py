@@ -66,12 +66,12 @@ def test_four_bit_weights_are_half_of_eight_bit_ones_and_their_scales() -> None:
         ({"weights": "int3"}, "choose one of .*int4"),
     ],
 )
-def test_services_that_make_no_sense_are_one_line(how: dict[str, Any], message: str) -> None:
+def test_impossible_services_are_a_one_line_error(how: dict[str, Any], message: str) -> None:
     with pytest.raises(BoundbyError, match=message):
         _served("llama-3.1-8b", "h100", **how)
 
 
-def test_cache_and_weights_by_hand() -> None:
+def test_cache_and_weight_bytes_match_hand_arithmetic() -> None:
     """Llama 3.1 70B: 2 x 8 heads x 128 x 80 layers x 2 B a token; 70.55 billion weights of 2 B."""
     plan = _served("llama-3.1-70b", "h100", count=8, batch=64)
     limits = {one.name: one.value for one in plan.limits}

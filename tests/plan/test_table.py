@@ -121,7 +121,7 @@ def test_a_known_model_needs_no_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"notes": "head_dim=wide"}, {"experts": "8", "active_experts": ""}]
 )
-def test_unusable_words_leave_out_their_row(tmp_path: Path, wrong: dict[str, str]) -> None:
+def test_row_with_unusable_text_is_skipped(tmp_path: Path, wrong: dict[str, str]) -> None:
     rows = [{**ROW, "experts": "", "active_experts": "", **one} for one in ({}, wrong)]
     table = predict_file(_write(tmp_path, rows))
     assert len(table.rows) == 1

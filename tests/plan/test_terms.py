@@ -33,7 +33,7 @@ def test_every_term_has_a_text(name: str) -> None:
     assert len(terms.explain(name).splitlines()) > 2
 
 
-def test_sequence_that_hides_ring_attention_by_hand() -> None:
+def test_length_that_hides_ring_attention_matches_hand_arithmetic() -> None:
     """Llama 3.1 8B over 8 chips of a node: 8 x 2048 x 989e12 / (4096 x 450e9)."""
     config, h100 = models.MODELS["llama-3.1-8b"], chips.find("h100")
     found = limits.context_limit(h100, 8, 32 * 128, config.kv_elements_per_token, 450e9)

@@ -204,7 +204,7 @@ def test_running_statistics_that_stay_the_same_are_rejected() -> None:
     assert not found.ok and found.verified, found.why
 
 
-def test_what_no_random_number_changes_has_no_spread() -> None:
+def test_result_without_randomness_has_no_spread() -> None:
     """The mean of six equal numbers may differ from them by its rounding."""
     draws = [{"buffer": np.array([0.1, 0.7])}] * 6
     assert np.mean([0.1] * 6) != 0.1
@@ -248,7 +248,7 @@ def test_wrong_captured_dropout_is_refused(planted: dict[str, float], tensor: st
     assert found.tensor is not None and tensor in found.tensor
 
 
-def test_calls_as_made_are_not_made_in_another_mode_or_without_dropout() -> None:
+def test_calls_compared_as_made_keep_mode_and_dropout() -> None:
     module, modes = with_dropout(), set()
 
     def note(module: Any, args: Any) -> None:

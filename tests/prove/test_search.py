@@ -44,7 +44,7 @@ def test_decisions_need_few_rounds_on_a_quiet_machine() -> None:
 
 
 @pytest.mark.parametrize("block_sd", [0.002, 0.02])
-def test_a_fix_that_changes_nothing_is_seldom_called_faster(block_sd: float) -> None:
+def test_ineffective_fix_is_rarely_kept(block_sd: float) -> None:
     false = 0
     for seed in range(200):
         program = Simulated({}, block_sd=block_sd, seed=seed)
@@ -149,7 +149,7 @@ def test_much_slower_fixes_are_dropped_after_two_rounds() -> None:
     assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN
 
 
-def test_a_later_process_measures_nothing_twice() -> None:
+def test_later_process_repeats_no_measurement() -> None:
     program = Simulated({"fused": 1.3})
     evidence = program.search([FUSED])
     rounds = len(evidence.comparison_of((FUSED.key,), ()).log_ratios)
@@ -205,7 +205,7 @@ def test_fixes_without_a_finding_are_measured_in_the_order_of_their_first_steps(
     assert len(measured) < len(every)
 
 
-def test_a_fix_that_gains_nothing_leaves_its_time_to_others() -> None:
+def test_ineffective_fix_is_dropped_in_favour_of_others() -> None:
     """Its interval may stay open for long where steps are noisy."""
     every = [candidate(f"same{i}") for i in range(6)]
     every.append(candidate("last"))
@@ -288,7 +288,7 @@ def test_promising_fix_is_decided_before_others_compile() -> None:
     assert alone.count(CASTS.key) > 8
 
 
-def test_noisy_promising_fixes_are_decided_before_a_compile_takes_what_is_left() -> None:
+def test_noisy_promising_fixes_are_decided_before_a_long_compile() -> None:
     decided = 0
     idle = [candidate(f"idle{at}", without_finding=True) for at in range(2)]
     for seed in range(20):
@@ -300,7 +300,7 @@ def test_noisy_promising_fixes_are_decided_before_a_compile_takes_what_is_left()
     assert decided >= 18
 
 
-def test_a_script_of_few_steps_gives_three_rounds_of_four_fixes_in_a_hundred() -> None:
+def test_hundred_steps_suffice_for_three_rounds_of_four_fixes() -> None:
     every = [candidate(f"fix{at}") for at in range(4)]
     program = Simulated({}, block_sd=0.1)
     evidence = program.search(every, max_steps=100)
@@ -324,7 +324,7 @@ def test_fixes_that_look_no_faster_leave_short_time_to_the_others() -> None:
     assert evidence.chosen == (FUSED.key,)
 
 
-def test_an_interrupt_is_not_called_the_end_of_the_budget() -> None:
+def test_interrupt_is_not_reported_as_end_of_the_budget() -> None:
     start = msgspec.structs.replace(candidate("workers"), scope="start")
     proofs = proofs_of(
         Evidence(ended=INTERRUPTED), [FUSED, start], ProcessResults(not_tried=INTERRUPTED)

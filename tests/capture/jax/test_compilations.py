@@ -44,7 +44,7 @@ def test_time_inside_another_report_is_counted_once(monkeypatch: pytest.MonkeyPa
     assert [one.ns for one in seen.compilations] == [4e9]
 
 
-def test_the_runs_account_has_the_compile_time(tmp_path: Path) -> None:
+def test_compile_time_is_part_of_the_account_of_the_run(tmp_path: Path) -> None:
     run, hooks = RunClock(), JaxHooks()
     hooks.install(jax)
     try:

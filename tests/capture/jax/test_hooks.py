@@ -369,7 +369,7 @@ def jit_of_objects(function):
 """
 
 
-def test_a_librarys_wrapper_is_told_from_the_scripts_own_functions(
+def test_wrapper_of_a_library_is_distinguished_from_functions_of_the_script(
     hooks: JaxHooks, calls: _Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages = tmp_path / "site-packages"

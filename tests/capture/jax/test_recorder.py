@@ -65,7 +65,7 @@ def test_profiler_start_is_excluded_from_the_run(
     assert parts.wall_ns < START_NS
 
 
-def test_calls_before_the_first_update_are_not_taken_for_the_steps(tmp_path: Path) -> None:
+def test_calls_before_the_first_update_are_not_steps(tmp_path: Path) -> None:
     """A policy is called many times before the function that trains it is called at all."""
     hooks = JaxHooks()
     hooks.install(jax)
@@ -95,7 +95,7 @@ def test_calls_before_the_first_update_are_not_taken_for_the_steps(tmp_path: Pat
     assert found.anchor.traced_gradient
 
 
-def test_a_script_that_only_infers_is_measured_soon(tmp_path: Path) -> None:
+def test_inference_script_is_measured_without_delay(tmp_path: Path) -> None:
     hooks = JaxHooks()
     hooks.install(jax)
     try:
