@@ -96,3 +96,34 @@ def test_engine_all_reduce_is_communication() -> None:
     assert costs.op_class("vllm::all_reduce") == "communication"
     assert cost("vllm::all_reduce", x).bytes_read == 888 * 2880 * 2
     assert cost("_C_custom_ar::all_reduce", 1, x, x).bytes_written == 888 * 2880 * 2
+
+
+def test_norms_of_aiter() -> None:
+    """64 rows of 128: four or five FLOPs an element, tensors of two bytes."""
+    x, weight, rows = bf16(64, 128), bf16(128), 64 * 128
+    for name, arguments in (("rmsnorm", (x, x, weight)), ("rms_norm", (x, weight))):
+        found = cost(f"aiter::{name}", *arguments, 1e-6)
+        assert found.bytes_read == rows * 2 + 128 * 2 and found.bytes_written == rows * 2
+        assert found.flops == {"vector.float32": 4 * rows}
+    out, residual, added = bf16(64, 128), bf16(64, 128), bf16(64, 128)
+    found = cost("aiter::add_rmsnorm", out, x, residual, added, weight, 1e-6)
+    assert found.bytes_read == 2 * rows * 2 + 128 * 2 and found.bytes_written == 2 * rows * 2
+
+
+def test_prefill_of_aiter_from_a_cache_of_single_positions() -> None:
+    """Two sequences of 100 tokens: 100 * 101 / 2 pairs a head."""
+    query, cache = bf16(200, 4, 64), bf16(5000, 2, 64)
+    offsets, pages = t(3, dtype="int32"), t(256, dtype="int32")
+    lists = [offsets, offsets, pages, 100, 100]
+    found = cost(
+        "aiter::mha_batch_prefill", query, cache, cache, *lists, 0.0, 0.1, 0.0, False, True
+    )
+    assert found.flops == {"matmul.bfloat16": pytest.approx(2 * 2 * 2 * 4 * 5050 * 64)}
+    assert found.bytes_read == 200 * 4 * 64 * 2 + 2 * 2 * 100 * 2 * 64 * 2
+
+
+def test_cache_write_of_sglang_moves_the_new_rows() -> None:
+    rows, cache, places = bf16(32, 1024), bf16(100_000, 1024), t(32, dtype="int64")
+    found = cost("sglang::store_cache", rows, rows, cache, cache, places, 2048, 0)
+    assert found.bytes_read == 2 * 32 * 1024 * 2 + 32 * 8
+    assert found.bytes_written == 2 * 32 * 1024 * 2

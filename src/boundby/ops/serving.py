@@ -1,4 +1,4 @@
-"""Kernels of serving engines that record their arguments: vLLM, SGLang, FlashInfer.
+"""Kernels of serving engines that record their arguments: vLLM, SGLang, FlashInfer, aiter.
 
 Products and attention are in serving_products. Operators with only the name of a layer, whose cache
 or experts are not recorded, stay unknown.
@@ -17,12 +17,33 @@ from boundby.ops.traffic import arithmetic, dense, like, maybe, moved, partial, 
     "_C::rms_norm_dynamic_per_token_quant",
     "sgl_kernel::rmsnorm",
     "flashinfer::rmsnorm",
+    "aiter::rmsnorm",
     op_class="normalization",
 )
 def rms_norm(call: OpCall) -> Cost:
     """(out, input, weight, eps)."""
     out, x, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return moved(reads=(x, weight), writes=(out,), flops=arithmetic(x.dtype, 4 * x.elements))
+
+
+@formula("aiter::rms_norm", "aiter::rmsnorm2d_fwd", op_class="normalization")
+def rms_norm_returned(call: OpCall) -> Cost:
+    """(input, weight, eps) -> out."""
+    x, weight = tensor(call, 0), tensor(call, 1)
+    return moved(reads=(x, weight), writes=(like(x),), flops=arithmetic(x.dtype, 4 * x.elements))
+
+
+@formula(
+    "aiter::add_rmsnorm",
+    "aiter::rmsnorm2d_fwd_with_add",
+    "aiter::rmsnorm2d_fwd_with_add_ck",
+    op_class="normalization",
+)
+def add_rms_norm(call: OpCall) -> Cost:
+    """(out, input, residual, residual out, weight, eps)."""
+    out, x, residual, added, weight = (tensor(call, place) for place in range(5))
+    flops = arithmetic(x.dtype, 5 * x.elements)
+    return moved(reads=(x, residual, weight), writes=(out, added), flops=flops)
 
 
 @formula(
@@ -63,7 +84,7 @@ def act_and_mul(call: OpCall) -> Cost:
     return moved(reads=(x,), writes=(out,), flops=arithmetic(x.dtype, 6 * out.elements))
 
 
-@formula("_C::rotary_embedding", op_class="elementwise")
+@formula("_C::rotary_embedding", "sgl_kernel::rotary_embedding", op_class="elementwise")
 def rotary_embedding(call: OpCall) -> Cost:
     """(positions, query, key, head size, cos-sin cache): updates query and key in place."""
     positions, query, key = tensor(call, 0), tensor(call, 1), maybe(call, 2)
@@ -91,7 +112,10 @@ def fp8_quant(call: OpCall) -> Cost:
 
 
 @formula(
-    "_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", op_class="movement"
+    "_C_cache_ops::reshape_and_cache_flash",
+    "_C_cache_ops::reshape_and_cache",
+    "sglang::store_cache",
+    op_class="movement",
 )
 def reshape_and_cache(call: OpCall) -> Cost:
     """(key, value, key cache, value cache, slots): writes new rows into the cache."""

@@ -46,6 +46,7 @@ _PAGED = {
         ("_vllm_fa3_C::fwd", "flash_attn_3::fwd", "sgl_kernel::fwd"),
         _Paged(offsets=7, longest=13, causal=24),
     ),
+    "aiter::mha_batch_prefill": _Paged(offsets=3, longest=7, causal=12),
     "_C::paged_attention_v1": _Paged(query=1, cache=2, longest=9),
     "_C::paged_attention_v2": _Paged(query=4, cache=5, longest=12),
     "_rocm_C::paged_attention": _Paged(query=4, cache=5, longest=13),
@@ -84,8 +85,9 @@ def paged_attention(call: OpCall) -> Cost:
 
 
 def _key_heads(call: OpCall, places: _Paged, cache: Tensor) -> int:
-    """Blocks are [block, position, heads, width]; older kernels have the number as an argument."""
-    if len(cache.shape) == 4 and places.causal is not None:
+    """Blocks are [block, position, heads, width], or of one position; older kernels have the number
+    as an argument."""
+    if len(cache.shape) in (3, 4) and places.causal is not None:
         return cache.shape[-2]
     return integer(call, places.cache + 2)
 
