@@ -36,6 +36,7 @@ COSTS = 0.04  # mistakes of this share of the step or more count towards recall
 FALSE = 0.05  # a clean script's finding of more than this is a false one
 FIRST = 3
 MACHINE: list[str] = []  # the options that name saved roofs
+OBSERVED: list[Path] = []  # the folder that keeps the observation of each version, if any
 _MISTAKE = re.compile(r"^# (mistake|memory) (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
 _BESIDE = re.compile(r"^(.*?)\s*#: (\w+)$")
@@ -177,13 +178,14 @@ def measure(row: Row, folder: Path, mistaken: str, repaired: str) -> None:
             one.end()
 
 
-def diagnosis_of(folder: Path, name: str, text: str) -> dict[str, Any]:
+def diagnosis_of(folder: Path, name: str, mistake: str, text: str) -> dict[str, Any]:
     """What `boundby run` says of a version."""
     script, result = folder / f"{name}.py", folder / "diagnosis.json"
+    options = [*MACHINE, *(f"--out={place / name / (mistake or 'repaired')}" for place in OBSERVED)]
     script.write_text(text)
     result.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "boundby", "run", *MACHINE, "--json", str(result), str(script)],
+        [sys.executable, "-m", "boundby", "run", *options, "--json", str(result), str(script)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -235,7 +237,7 @@ def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:
                 row.grown = 0.0 if costs_memory(script, mistake) else None
                 if timed:
                     measure(row, folder, planted.text, clean.text)
-                diagnosis = diagnosis_of(folder, script.stem, planted.text)
+                diagnosis = diagnosis_of(folder, script.stem, mistake, planted.text)
                 judge(row, diagnosis, accepted, planted.lines[mistake])
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 row.problem = str(error)
@@ -243,7 +245,7 @@ def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:
         if not only:
             row = Row(script=script.stem, mistake="")
             try:
-                judge(row, diagnosis_of(folder, script.stem, clean.text), [], [])
+                judge(row, diagnosis_of(folder, script.stem, "", clean.text), [], [])
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 row.problem = str(error)
             yield row
@@ -291,8 +293,10 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print the table of results kept before")
     parser.add_argument("--untimed", action="store_true", help="do not measure the true savings")
     parser.add_argument("--machine", type=Path, help="roofs saved with `boundby machine --json`")
+    parser.add_argument("--observations", type=Path, help="keep what was observed of each version")
     given = parser.parse_args()
     MACHINE[:] = ["--machine", str(given.machine.absolute())] if given.machine else []
+    OBSERVED[:] = [given.observations.absolute()] if given.observations else []
     if given.table:
         kept = [json.loads(line) for line in given.table.read_text().splitlines()]
         rows = [
