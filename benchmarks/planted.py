@@ -36,6 +36,7 @@ COSTS = 0.04  # mistakes of this share of the step or more count towards recall
 FALSE = 0.05  # a clean script's finding of more than this is a false one
 FIRST = 3
 MACHINE: list[str] = []  # the options that name saved roofs
+CLOCK = ["perf_counter"]  # of `time`, for the true savings
 OBSERVED: list[Path] = []  # the folder that keeps the observation of each version, if any
 _MISTAKE = re.compile(r"^# (mistake|memory) (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
@@ -125,7 +126,7 @@ class Turns:
         script = folder / f"{name}_timed.py"
         script.write_text(text.replace(_END, "__tick__()"))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _DRIVER, str(script)],
+            [sys.executable, "-c", _DRIVER.replace("perf_counter", CLOCK[0]), str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -293,9 +294,11 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print the table of results kept before")
     parser.add_argument("--untimed", action="store_true", help="do not measure the true savings")
     parser.add_argument("--machine", type=Path, help="roofs saved with `boundby machine --json`")
+    parser.add_argument("--cpu-time", action="store_true", help="of both versions: on a busy machine")
     parser.add_argument("--observations", type=Path, help="keep what was observed of each version")
     given = parser.parse_args()
     MACHINE[:] = ["--machine", str(given.machine.absolute())] if given.machine else []
+    CLOCK[:] = ["process_time"] if given.cpu_time else CLOCK
     OBSERVED[:] = [given.observations.absolute()] if given.observations else []
     if given.table:
         kept = [json.loads(line) for line in given.table.read_text().splitlines()]

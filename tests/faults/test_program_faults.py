@@ -384,3 +384,37 @@ def test_data_parallel_costs_its_copies() -> None:
     assert found.where == ["train.py:2"]
     assert found.saving_ns.expected == pytest.approx(200e3, rel=0.3)
     assert finding(on_device(), "data-parallel") is None
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_loop_that_reads_values_for_the_host_counts_with_all_of_its_lines(needed: bool) -> None:
+    scene = Scene(end=700)
+    for at in range(10):
+        one = Tensor(shape=(100, 100), dtype="float32", storage=50)
+        scene.on_host(60 * at, 60 * at + 40, call=OpCall(name="aten::cdist", args=(one, one)))
+        scene.on_host(60 * at + 40, 60 * at + 60, call=OpCall(name="aten::item"))
+    result = Tensor(shape=(1000, 1000), dtype="float32", storage=105 if needed else 99)
+    scene.on_host(600, 700, call=OpCall(name="aten::relu", args=(result,)))
+    made = Allocations(
+        row=np.arange(0, 20, 2, dtype=np.int32),
+        storage=np.arange(101, 111, dtype=np.int64),
+        bytes=np.full(10, 40_000, np.int64),
+    )
+    timeline = msgspec.structs.replace(scene.timeline(), allocations=made)
+    found = sure(step_of(timeline, [1, 2] * 10 + [0]), "host-metrics")
+    assert found.where == (["train.py:3"] if needed else ["train.py:2", "train.py:3"])
+    assert found.saving_ns.high == pytest.approx(200e3 if needed else 600e3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "counts"),
+    [("torch/_tensor.py(1200): __contains__", True), ("torch/nn/utils/clip_grad.py(30): f", False)],
+)
+def test_methods_of_tensors_read_for_the_script(function: str, counts: bool) -> None:
+    scene = Scene(end=500)
+    for at in range(10):
+        scene.on_host(40 * at, 40 * at + 40, HostKind.PYTHON, function)
+        scene.on_host(40 * at, 40 * at + 40, call=OpCall(name="aten::item"))
+    scene.on_host(400, 500, call=BIG)
+    found = finding(step_of(scene.timeline(), [2] * 20 + [0]), "host-metrics")
+    assert (found is not None) == counts

@@ -7,12 +7,13 @@ import pytest
 from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
 from boundby.model.host_counters import HostCounters, ThreadTime
+from boundby.step.loading import interpreted
 from boundby.step.model import StepModel
-from boundby.step.rows import interpreted
 from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor
 
 RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
+SMALL = OpCall(name="aten::relu", args=(tensor(1_000),))
 
 
 def test_waiting_for_loader_costs_device_idle_time() -> None:
@@ -169,3 +170,30 @@ def test_short_calls_made_once_per_sample_can_be_one_operator(us: float, short: 
     found = interpreted(step_model_of(timeline))
     assert found[::2].all()
     assert (found[1::2] == short).all()
+
+
+@pytest.mark.parametrize("samples", [1, 16])
+def test_operators_called_for_each_sample_can_be_called_once(samples: int) -> None:
+    """On one core, where workers save nothing."""
+    took = 320 / samples
+    scene = Scene(end=620)
+    scene.on_host(0, 320, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    for at in range(samples):
+        start = at * took
+        scene.on_host(start, start + took, HostKind.PYTHON, "train.py(2): __getitem__")
+        scene.on_host(start, start + took, HostKind.PYTHON, "torch/functional.py(600): stft")
+        scene.on_host(start + took / 4, start + took, call=SMALL)
+    scene.on_host(320, 620, call=RELU)
+    timeline = scene.timeline()
+    lines = [0, *[1] * 3 * samples, 0]
+    host = msgspec.structs.replace(timeline.host, source=np.array(lines, np.int32))
+    timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:9", "train.py:3"])
+    seen = HostCounters(
+        wall_ns=1e9, main=ThreadTime(ran_ns=1e9, delayed_ns=0), ours_ns=1e9, cores=1
+    )
+    found = finding(step_model_of(timeline, host_counters=seen), "waiting-for-data")
+    if samples > 1:
+        assert found is not None and found.where == ["train.py:9", "train.py:3"]
+        assert found.saving_ns.expected == pytest.approx(0.92 * 320e3, rel=0.05)
+    else:
+        assert found is None or found.saving_ns.expected < 100e3

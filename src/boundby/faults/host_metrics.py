@@ -2,7 +2,9 @@
 
 What it looks for
     Functions of scikit-learn, SciPy and other metric libraries that run in the step, and lines at
-    which values of tensors are read one by one: `.item()`, `.tolist()`, `.numpy()`, `float(x)`.
+    which values of tensors are read one by one: `.item()`, `.tolist()`, `.numpy()`, `float(x)`. A
+    loop that reads a value in most rounds, and makes no tensor that anything else in the step
+    needs, counts with all of its lines.
 
 Why it costs time
     Each value that is read costs a call of Python, a dispatch and, on a GPU, a wait for all that
@@ -25,15 +27,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.program_savings import HOST_METRICS_LEFT
+from boundby.step.dataflow import Flow
 from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
-from boundby.step.host_intervals import called_from
-from boundby.step.loops import rollout_rounds
+from boundby.step.host_intervals import called_from, main_thread
+from boundby.step.loops import looping_lines, rollout_rounds
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
 from boundby.step.rows import rows_at, time_of_rows, without_rows
@@ -45,6 +49,7 @@ _METRICS = re.compile(
 # A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
 _MOST_LINES = 4  # display limit
+_NUMBER = 8  # bytes, at most
 
 
 def detect(step: StepView) -> Detection | None:
@@ -58,6 +63,10 @@ def detect(step: StepView) -> Detection | None:
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
+    for in_loop in _loops_of_reads(step) if own else ():
+        rows |= in_loop
+        for line, ns in _times_at_lines(step, in_loop).items():
+            times[line] = max(times.get(line, 0.0), ns)
     lines = costly_lines(step, times)
     if not lines:
         return None
@@ -79,6 +88,53 @@ def _lines_of_own_reads(step: StepView) -> set[str]:
     if host.inside is not None:
         reads &= host.inside < 0
     return {sources[at] for at in called_from(host)[reads] if at >= 0}
+
+
+def _loops_of_reads(step: StepView) -> Iterator[Mask]:
+    """The rows of each loop that reads a value in most rounds and whose tensors stay in it."""
+    host, flow = step.timeline.host, step.flow
+    if flow is None:
+        return
+    reads = np.sort(host.start_ns[reads_of_values(step)])
+    loops = [loop for loop in looping_lines(step) if loop.spans[1] and not loop.is_rollout]
+    # Loops whose rounds overlap in time are lines of one body.
+    loops.sort(key=lambda loop: loop.spans)
+    until = 0
+    for at, loop in enumerate(loops):
+        if loop.spans[0] < until:
+            continue
+        first, until = loop.spans
+        rounds = loop.rounds
+        for other in loops[at + 1 :]:
+            if other.spans[0] < until:
+                until, rounds = max(until, other.spans[1]), max(rounds, other.rounds)
+        if np.searchsorted(reads, until) - np.searchsorted(reads, first) < rounds // 2:
+            continue
+        in_loop = (host.start_ns >= first) & (host.start_ns < until)
+        in_loop &= host.thread == main_thread(step.timeline)
+        records = {i for i, op in enumerate(step.op_records) if op.row >= 0 and in_loop[op.row]}
+        if not any(_leaves(flow, value, records) for at in records for value in flow.makes[at]):
+            yield in_loop
+
+
+def _leaves(flow: Flow, value: int, records: Collection[int]) -> bool:
+    """Whether operators other than these read a value. A number in the place of a tensor is another
+    value: numbers are put into memory outside of operators."""
+    made = flow.values[value]
+    return any(
+        min(made.bytes, _NUMBER + 1) <= flow.reads[reader][value]
+        for reader in made.readers
+        if reader not in records
+    )
+
+
+def _times_at_lines(step: StepView, rows: Mask) -> dict[str, float]:
+    called, sources = called_from(step.timeline.host), step.timeline.sources
+    return {
+        sources[at]: time_of_rows(step, rows & (called == at))
+        for at in np.unique(called[rows]).tolist()
+        if at >= 0
+    }
 
 
 def _in_models(step: StepView) -> Mask:

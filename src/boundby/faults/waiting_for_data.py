@@ -24,6 +24,7 @@ Measured on
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,9 +39,10 @@ from boundby.model.assumptions.program_savings import (
     VECTORISED_LOOP_LEFT,
 )
 from boundby.model.rows import NO_LINE
+from boundby.step.loading import at_once, interpreted, operators_of_batches
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
-from boundby.step.rows import interpreted, loaded_ns
+from boundby.step.rows import loaded_ns
 
 _WITHOUT_LOOPS = "  # and make samples with tensor operators, not in Python loops"
 _COUNTS = 0.1  # share of the wait; lines and loops with less are not named
@@ -57,8 +59,9 @@ def detect(step: StepView) -> Detection | None:
     waited = step.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
+    made_with = operators_of_batches(step)
     if step.device == "cpu":
-        waited = step.data_wait.after_ns
+        waited = step.data_wait.after_ns + _work_ns(step, made_with)
     cores = step.host_counters.cores
     rest = max(1.0, step.wall_ns - waited)
     # One worker makes a batch as fast as the script did: enough if the step takes as long.
@@ -69,17 +72,20 @@ def detect(step: StepView) -> Detection | None:
     named = {step.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
     is_full = has_workers and _is_full(step)
-    looped = min(waited, loaded_ns(step, interpreted(step)))
+    together = {} if has_workers else at_once(step, made_with)
+    looped = min(waited, loaded_ns(step, interpreted(step)) + _gain_ns(step, together))
     lines = _lines(step, outermost)
     has_loops = not has_workers and looped >= _COUNTS * waited
     if is_full or has_workers:
-        worst, expected, best = (_shorter(step, left) for left in MORE_WORKERS_LEFT.high_to_low)
+        worst, expected, best = (
+            _shorter(step, made_with, left) for left in MORE_WORKERS_LEFT.high_to_low
+        )
     else:
         as_now = _shortest_steps(step, waited, workers)
         saved = looped * (1 - VECTORISED_LOOP_LEFT.value)
         vectorised = _shortest_steps(step, waited, workers, saved)
         worst, expected, best = (
-            _shorter(step, max(left, (least - (step.wall_ns - waited)) / waited))
+            _shorter(step, made_with, max(left, (least - (step.wall_ns - waited)) / waited))
             for left, least in zip(
                 READY_BATCH_LEFT.high_to_low, (as_now[0], *vectorised[1:]), strict=True
             )
@@ -194,14 +200,30 @@ def _slowdown_beside_worker(
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
-def _shorter(step: StepView, left: float) -> Edit:
+def _work_ns(step: StepView, operators: Sequence[int]) -> float:
+    return step.cpu_contention * sum(step.op_records[index].exposed_ns for index in operators)
+
+
+def _gain_ns(step: StepView, times: Mapping[int, float]) -> float:
+    return step.cpu_contention * sum(
+        step.op_records[index].exposed_ns - ns for index, ns in times.items()
+    )
+
+
+def _shorter(step: StepView, operators: Sequence[int], left: float) -> Edit:
     """The edit after which a part of the time for a batch remains."""
-    return Edit.save_host(step.data_wait * (1 - min(1.0, left)))
+    left = min(1.0, left)
+    times = {index: left * step.op_records[index].exposed_ns for index in operators}
+    return Edit.save_host(step.data_wait * (1 - left)) + Edit.set_time(times)
 
 
 def _making(step: StepView, waited: float, known: list[str]) -> list[str]:
     """The lines that take longest to make samples."""
     by_line = {row.where: row.parts.get("data", 0.0) for row in step.line_rows}
+    for index in operators_of_batches(step):
+        record = step.op_records[index]
+        line = step.timeline.sources[record.source] if record.source >= 0 else NO_LINE
+        by_line[line] = by_line.get(line, 0.0) + record.exposed_ns
     ranked = sorted(by_line, key=lambda line: -by_line[line])
     least = _COUNTS * waited
     return [line for line in ranked if by_line[line] >= least and line not in (*known, NO_LINE)][

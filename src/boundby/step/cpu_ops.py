@@ -85,9 +85,14 @@ def cpu_work(
     is_unknown = _without_cost(timeline, costed, works_itself)
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
-    net = _own_times(timeline, counted, within) - _observed(within, dilation)
-    net = np.clip(net - paged_ns, 0.0, None)
-    kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
+    eager_op_ns = machine.overheads.eager_op_ns or 0.0
+    own_ns = _own_times(timeline, counted, within)
+    # Without the profiler, what Python calls takes at least as long as an operator that does
+    # nothing, whatever part of the step's delay its events have been given.
+    called = counted & ~np.append(host.kind == HostKind.OP, False)[host.parent]
+    least = np.where(called, np.minimum(own_ns, eager_op_ns), 0.0)
+    net = np.maximum(own_ns - _observed(within, dilation) - paged_ns, least)
+    kernel = np.clip(net - eager_op_ns, 0.0, None)
     dispatch_ns = np.where(counted, net - kernel, 0.0)
     op_records = []
     for row in np.flatnonzero(counted):
@@ -113,7 +118,7 @@ def cpu_work(
             record.floor_ns = machine.floor(cost)
             record.op_class = costs.op_class(record.name) or "unknown"
             # An operation shorter than its dispatch is overhead, and too short to compare.
-            is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
+            is_small = kernel[row] < eager_op_ns
             record.bound = "small" if is_small else bound_of(machine, cost, 1)
             if record.op_class == "communication":
                 record.bound, record.floor_ns = (

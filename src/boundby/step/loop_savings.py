@@ -20,6 +20,7 @@ _TAKES_OUT = (
     "aten::index_select",
     "aten::masked_select",
     "aten::gather",
+    "aten::embedding",
 )
 
 
@@ -46,14 +47,14 @@ def together(
             calls = tuple(_by_name(step, loop))
         calls = tuple(group for group in calls if group[0] not in chained)
         at_once = [
-            0.0 if for_nothing else min(_total_ns(step, group), _at_once_ns(step, group))
+            0.0 if for_nothing else min(total_ns(step, group), at_once_ns(step, group))
             for group in calls
         ]
         longest = max(at_once, default=0.0)
         for group, ns in zip(calls, at_once, strict=True):
             first, *others = group
             remaining_ns = ns * longest / sum(at_once) if one_pass and ns else ns
-            times[first] = remaining_ns + left * (_total_ns(step, group) - remaining_ns)
+            times[first] = remaining_ns + left * (total_ns(step, group) - remaining_ns)
             times.update(dict.fromkeys(others, 0.0))
             removed += others
     if step.device != "cpu":
@@ -88,27 +89,31 @@ def _by_name(step: StepView, loop: Loop) -> Iterable[tuple[int, ...]]:
     return map(tuple, groups.values())
 
 
-def _total_ns(step: StepView, same: Iterable[int]) -> float:
+def total_ns(step: StepView, same: Iterable[int]) -> float:
     return sum(step.op_records[index].ns for index in same)
 
 
-def _undoes_taking_out(step: StepView, index: int) -> bool:
-    """Whether an operator belongs to the backward of taking a part out of a tensor."""
+def _taken_from(step: StepView, index: int) -> int | None:
+    """If an operator belongs to the backward of taking a part out of a tensor, that tensor's
+    storage (0 if unknown)."""
     record = step.op_records[index]
     host, forward = step.timeline.host, forward_row(step, record)
     if record.phase != Phase.BACKWARD or forward == record.row:
-        return False
-    return step.timeline.names[host.name[forward]] in _TAKES_OUT
+        return None
+    if step.timeline.names[host.name[forward]] not in _TAKES_OUT or host.call[forward] < 0:
+        return None
+    tensors = step.timeline.calls[host.call[forward]].tensors
+    return (tensors[0].storage or 0) if tensors else 0
 
 
-def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
+def at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
     """The time of one call for all iterations, by the machine's curves; products that each need the
     result of the one before are unchanged."""
     if step.op_records[same[0]].op_class == "contraction" and is_chain(step, same):
-        return _total_ns(step, same)
-    if _undoes_taking_out(step, same[0]):
+        return total_ns(step, same)
+    if _taken_from(step, same[0]) is not None:
         # Each made a gradient of the whole tensor, zero but for one part.
-        same = same[:1]
+        same = same[: len({_taken_from(step, index) for index in same})]
     machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]
     moved = machine.copy_ns(sum(cost.bytes for cost in costs)) or 0.0
     flops: dict[str, float] = defaultdict(float)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from boundby.model import HostKind, Ints, Phase
-from boundby.model.assumptions.host import LONG_PYTHON_OPERATORS, OPERATOR_NS
+from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
@@ -19,7 +19,6 @@ from boundby.step.user_python import AtLine, Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
 _FUNCTION = re.compile(r"^(.+\.py)\(\d+\): ")
-_LOOP = 16  # a function called this often by another is called in a loop
 
 
 def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
@@ -73,30 +72,6 @@ def _in_rows(step: StepView, rows: Mask, part: str) -> float:
         min(by_line.get(sources[at], 0.0) * share.share, DISTURBED_CPU.value * share.ns)
         for at, share in _shares(step, rows).items()
     )
-
-
-def interpreted(step: StepView) -> Mask:
-    """Python functions of the script, and the short C functions that they call repeatedly, in one
-    call or in one each of many: what an operator on all values at once replaces."""
-    host = step.timeline.host
-    of_script = step.memoised(of_the_script)
-    is_python = host.kind == HostKind.PYTHON
-    called_by_script = is_python & ~of_script & (host.parent >= 0) & of_script[host.parent]
-    called = np.flatnonzero(called_by_script)
-    calls = np.stack([host.name[host.parent], host.name], axis=1)[called]
-    _, member, counts = np.unique(calls, axis=0, return_inverse=True, return_counts=True)
-    repeated = counts[member.ravel()] >= _LOOP
-    longest = LONG_PYTHON_OPERATORS.value * (
-        step.machine.overheads.eager_op_ns or OPERATOR_NS.value
-    )
-    # A long one, as decoding an image, remains whatever calls it.
-    short = np.zeros(len(called), np.bool_)
-    for group in np.unique(member.ravel()[repeated]):
-        of_group = member.ravel() == group
-        short[of_group] = np.median(host.duration_ns[called[of_group]]) < longest
-    is_interpreted = of_script.copy()
-    is_interpreted[called[repeated & short]] = True
-    return is_interpreted
 
 
 def time_of_rows(step: StepView, rows: Mask) -> float:
