@@ -82,14 +82,18 @@ def cpu_step_parts(
         wall_ns=expected_profiled + paged_ns + waited,
         phases=busy_phases,
         on_core=on_core,
+        besides_data=data_ns is not None,
     )
     op_records, dispatch = cpu_work(operators, precision, dilation, paged)
     line_times = host_time_by_line(timeline, where, dispatch, dilation)
     speed_ratio = expected_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
     slower = on_core * min(DISTURBED_CPU.value, speed_ratio)
-    if lost.clean_ns:
-        work_ns = dispatch.costed_ns + sum(record.exposed_ns for record in op_records)
-        slower = min(slower, clean / max(1.0, work_ns))
+    # What exceeds the clean step is divided among operators and Python: neither is known better.
+    work_ns = sum(record.exposed_ns for record in op_records)
+    work_ns += line_times.positive().total("python")
+    if data_ns is not None:
+        work_ns -= _work_for_data(timeline, op_records)
+    slower = min(slower, clean / max(1.0, work_ns))
     for record in op_records:
         record.ns *= slower
         record.exposed_ns *= slower

@@ -25,7 +25,7 @@ from boundby.model.assumptions.host import (
     PROFILER_OVERHEAD_FACTOR,
 )
 from boundby.step.host_intervals import HostIntervals, main_thread
-from boundby.step.nesting import Mask
+from boundby.step.nesting import Mask, nearest
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,9 +56,11 @@ def find_profiler_overhead(
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
     on_core: float = 1.0,
+    besides_data: bool = False,
 ) -> ProfilerOverhead:
     """The costs that explain the difference between the profiled and the clean step, as far as
-    possible. `on_core`: the share of the profiled step on a CPU core."""
+    possible. `on_core`: the share of the profiled step on a CPU core. `besides_data`: whether the
+    difference and the phases are of the step without the making of its batches."""
     host, call_cost = timeline.host, timeline.call_cost or _USUAL
     thread = main_thread(timeline)
     events = _event_weights(timeline, call_cost)
@@ -67,6 +69,11 @@ def find_profiler_overhead(
     python = np.where(in_python, lengths, 0.0)
     of_event, of_stretch = (_phase_at(timeline, times) for times in (host.start_ns, where.start_ns))
     main_rows, main_intervals = host.thread == thread, where.thread == thread
+    loads = host.kind == HostKind.DATA
+    if besides_data and loads.any():
+        of_data = np.append(nearest(host.parent, loads) >= 0, False)
+        main_rows &= ~of_data[:-1]
+        main_intervals &= ~of_data[where.row]
     took = _by_phase(of_stretch[main_intervals], lengths[main_intervals])
     longer = _longer(took, max(0.0, timeline.wall_ns - wall_ns), wall_ns, phases)
     counted = _by_phase(of_event[main_rows], events[main_rows])
