@@ -1,7 +1,9 @@
 """The step waits for its next batch.
 
 What it looks for
-    Time inside `__next__` of a DataLoader in which the device is idle.
+    Time inside `__next__` of a DataLoader in which the device is idle; on a CPU, all of it. Python
+    loops of the samples, and operators that they call one sample at a time, can be one operator on
+    the whole batch.
 
 Why it costs time
     Without workers the batch is prepared between the steps by the process that also launches
