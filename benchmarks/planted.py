@@ -294,7 +294,9 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print the table of results kept before")
     parser.add_argument("--untimed", action="store_true", help="do not measure the true savings")
     parser.add_argument("--machine", type=Path, help="roofs saved with `boundby machine --json`")
-    parser.add_argument("--cpu-time", action="store_true", help="of both versions: on a busy machine")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="of both versions: on a busy machine"
+    )
     parser.add_argument("--observations", type=Path, help="keep what was observed of each version")
     given = parser.parse_args()
     MACHINE[:] = ["--machine", str(given.machine.absolute())] if given.machine else []
