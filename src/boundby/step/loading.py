@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from boundby.model import HostKind, Ints
+from boundby.model import HostEvents, HostKind
 from boundby.model.assumptions.host import LONG_PYTHON_OPERATORS, OPERATOR_NS
 from boundby.step.loop_savings import at_once_ns, total_ns
 from boundby.step.model import StepView
@@ -66,7 +66,7 @@ def interpreted(step: StepView) -> Mask:
         short[of_group] = np.median(host.duration_ns[called[of_group]]) < longest
     is_interpreted = of_script.copy()
     is_interpreted[called[short]] = True
-    calling = _calling_operators(host.parent, host.kind)
+    calling = _calling_operators(host)
     repeated = called[(counts[member] >= _FEWEST) & calling[called]]
     of_operators = np.zeros(len(host), np.bool_)
     of_operators[repeated] = True
@@ -74,12 +74,12 @@ def interpreted(step: StepView) -> Mask:
     return is_interpreted
 
 
-def _calling_operators(parent: Ints, kind: Ints) -> Mask:
+def _calling_operators(host: HostEvents) -> Mask:
     """Operators, and the rows around any."""
-    calling: Mask = kind == HostKind.OP
+    calling: Mask = host.kind == HostKind.OP
     rows = np.flatnonzero(calling)
     while len(rows):
-        rows = np.unique(parent[rows])
+        rows = np.unique(host.parent[rows])
         rows = rows[(rows >= 0) & ~calling[rows]]
         calling[rows] = True
     return calling
