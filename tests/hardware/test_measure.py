@@ -75,7 +75,7 @@ def test_second_call_reads_the_saved_machine(machine: Machine) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_broken_cache_is_reported_and_measured_again(notices: list[str]) -> None:
-    assert "measuring anew" in notices[0]
+    assert "measuring again" in notices[0]
 
 
 @pytest.mark.parametrize(

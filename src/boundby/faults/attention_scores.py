@@ -54,7 +54,7 @@ def _scores_of_calls(step: StepView) -> list[tuple[frozenset[Scores], Scores | N
     return found
 
 
-def causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
+def causality(step: StepView, op_indices: list[int]) -> tuple[bool, bool]:
     """Whether a mask is causal, and whether it may be.
 
     A filled mask of length x length that all heads and samples share is causal. A mask that is
@@ -63,7 +63,7 @@ def causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
     """
     surely = perhaps = False
     made = any(name.endswith(_MAKES_CAUSAL) for name in step.timeline.names)
-    for index in mine:
+    for index in op_indices:
         record = step.op_records[index]
         call = step.call(record)
         if call is None or record.op_class == "contraction" or record.phase == Phase.BACKWARD:
@@ -78,11 +78,11 @@ def causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
     return surely, perhaps
 
 
-def is_masked(step: StepView, mine: list[int]) -> bool:
+def is_masked(step: StepView, op_indices: list[int]) -> bool:
     """Whether something is added to the scores, or filled into them."""
     return any(
         sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
-        for index in mine
+        for index in op_indices
         if step.op_records[index].phase != Phase.BACKWARD
         and any(part in step.op_records[index].name for part in (*_FILLING, "::add"))
         and step.op_records[index].op_class != "contraction"

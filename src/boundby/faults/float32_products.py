@@ -49,7 +49,7 @@ def detect(step: StepView) -> Detection | None:
     old, new = step.machine.rate(_FROM), step.machine.rate(_target(step))
     if not old or not new or new < FASTER_UNIT.value * old:
         return None
-    mine = {
+    products = {
         index: record.cost
         for index, record in enumerate(step.op_records)
         if record.bound == "compute"
@@ -58,23 +58,23 @@ def detect(step: StepView) -> Detection | None:
         # The setting for products on a CPU does not apply to oneDNN's recurrent layers.
         and (step.device == "cuda" or not _is_layer(record.name))
     }
-    if not mine:
+    if not products:
         return None
     return Detection(
-        low=_faster(step, mine, old, new * SAME_ROOF_SHARE.low),
-        expected=_faster(step, mine, old, new * SAME_ROOF_SHARE.value),
-        high=_faster(step, mine, old, new * SAME_ROOF_SHARE.high),
-        where=step.lines(step.op_records[index] for index in mine)[:3],
-        change=_change(step, mine),
+        low=_faster(step, products, old, new * SAME_ROOF_SHARE.low),
+        expected=_faster(step, products, old, new * SAME_ROOF_SHARE.value),
+        high=_faster(step, products, old, new * SAME_ROOF_SHARE.high),
+        where=step.lines(step.op_records[index] for index in products)[:3],
+        change=_change(step, products),
         assumes=f"{_MANTISSA_BITS[_target(step)]} bits of mantissa in products are enough",
     )
 
 
-def _change(step: StepView, mine: Iterable[int]) -> str:
+def _change(step: StepView, products: Iterable[int]) -> str:
     """A line for each kind of product in the finding."""
     if step.device == "cpu":
         return 'torch.set_float32_matmul_precision("medium")'
-    layers = {_is_layer(step.op_records[index].name) for index in mine}
+    layers = {_is_layer(step.op_records[index].name) for index in products}
     lines = {
         False: 'torch.set_float32_matmul_precision("high")',
         True: "torch.backends.cudnn.allow_tf32 = True",
@@ -87,11 +87,11 @@ def _is_layer(operator: str) -> bool:
     return is_convolution(operator) or is_recurrent(operator)
 
 
-def _faster(step: StepView, mine: dict[int, Cost], old: float, new: float) -> Edit:
+def _faster(step: StepView, products: dict[int, Cost], old: float, new: float) -> Edit:
     """Benchmarked on the matrix units; otherwise as far above its new roofline as above the old
     one."""
     op_ns = {}
-    for index, cost in mine.items():
+    for index, cost in products.items():
         record = step.op_records[index]
         ratio = timed_ratio(step, record, as_it_is, loose=True)
         if ratio is not None:

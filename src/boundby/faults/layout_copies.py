@@ -49,15 +49,15 @@ _FEW_CHANNELS = 64  # convolutions with at most as many channels are called smal
 
 
 def detect(step: StepView) -> Detection | None:
-    mine = [
+    image_ops = [
         index for index, record in enumerate(step.op_records) if _is_channels_first(step, record)
     ]
-    convolutions = {index for index in mine if _is_convolution(step.op_records[index])}
+    convolutions = {index for index in image_ops if _is_convolution(step.op_records[index])}
     # Convolutions of compiled code are already library calls in their best layout.
     if not convolutions or convolutions & step.unfusible:
         return None
     changes = [
-        _together(step, mine, regained, factor**step.benchmark_doubt)
+        _together(step, image_ops, regained, factor**step.benchmark_doubt)
         for regained, factor in zip(
             LAYOUT_GAIN.low_to_high, LAYOUT_BENCHMARK_RATIO.high_to_low, strict=True
         )
@@ -66,7 +66,7 @@ def detect(step: StepView) -> Detection | None:
         low=changes[0],
         expected=changes[1],
         high=changes[2],
-        where=step.lines(step.op_records[index] for index in mine)[:3],
+        where=step.lines(step.op_records[index] for index in image_ops)[:3],
         change="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
         assumes="every operator on images keeps the layout",
@@ -154,12 +154,12 @@ def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
     return step.inside_both_ways(flat[step.timeline.host.call])
 
 
-def _together(step: StepView, mine: list[int], regained: float, factor: float) -> Edit:
+def _together(step: StepView, image_ops: list[int], regained: float, factor: float) -> Edit:
     # CPU libraries convert images themselves: without a benchmark the gain is unknown.
     untimed = step.device != "cpu"
-    kept = not any(_needs_channels_first(step.op_records[index]) for index in mine)
+    kept = not any(_needs_channels_first(step.op_records[index]) for index in image_ops)
     op_ns = {}
-    for index in mine:
+    for index in image_ops:
         record = step.op_records[index]
         if _needs_channels_first(record):
             op_ns[index] = record.ns + _conversion_ns(step, record)
@@ -169,7 +169,7 @@ def _together(step: StepView, mine: list[int], regained: float, factor: float) -
             op_ns[index] = record.ns * ratio * factor
         elif kept and untimed and _is_convolution(record) and record.floor_ns is not None:
             op_ns[index] = record.ns - regained * max(0.0, record.ns - record.floor_ns)
-    turned = frozenset(index for index in mine if _is_convolution(step.op_records[index]))
+    turned = frozenset(index for index in image_ops if _is_convolution(step.op_records[index]))
     return Edit(op_ns=op_ns, unfusible=turned)
 
 

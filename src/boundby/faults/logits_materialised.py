@@ -44,34 +44,36 @@ def detect(step: StepView) -> Detection | None:
     if logits is None:
         return None
     vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
-    mine = [index for index in range(len(step.op_records)) if _touches(step, index, logits)]
+    logit_ops = [index for index in range(len(step.op_records)) if _touches(step, index, logits)]
     size = tokens * vocabulary * _product_bytes(step, logits)
     roof = step.machine.memory_roof(size)
     if roof is None:
         return None
-    backward = any(step.op_records[index].phase == Phase.BACKWARD for index in mine)
+    backward = any(step.op_records[index].phase == Phase.BACKWARD for index in logit_ops)
     memoised = (
         size
         / (roof.value * FUSED_LOSS_MEMORY_SHARE.value)
         * 1e9
         * (1.0 if backward else _WITHOUT_BACKWARD)
     )
-    before = sum(step.op_records[index].ns for index in mine)
+    before = sum(step.op_records[index].ns for index in logit_ops)
 
     def left(passes: int) -> dict[int, float]:
         scale = min(1.0, passes * memoised / before) if before else 1.0
-        return {index: step.op_records[index].ns * scale for index in mine}
+        return {index: step.op_records[index].ns * scale for index in logit_ops}
 
     def fused(passes: int, launches: float) -> Edit:
         # It is then one kernel each way, with nothing left to fuse.
-        return Edit.set_time(left(passes), launch_share=launches) + Edit(unfusible=frozenset(mine))
+        return Edit.set_time(left(passes), launch_share=launches) + Edit(
+            unfusible=frozenset(logit_ops)
+        )
 
     held = units.size(2 * logits.bytes)
     return Detection(
         low=fused(LOGIT_PASSES.high, 1.0),
         expected=fused(LOGIT_PASSES.value, LOSS_LAUNCHES_LEFT.value),
         high=fused(LOGIT_PASSES.low, LOSS_LAUNCHES_LEFT.value),
-        where=step.lines(step.op_records[index] for index in mine)[:2],
+        where=step.lines(step.op_records[index] for index in logit_ops)[:2],
         change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
         assumes="the logits are used for nothing but the loss",
     )

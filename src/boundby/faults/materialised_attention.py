@@ -75,29 +75,29 @@ def detect(step: StepView) -> Detection | None:
     if not sides:
         return None
     layers = [index for index in layers if _side_of(step, index) in sides]
-    mine = [
+    attention_ops = [
         index for index in range(len(step.op_records)) if touches_scores(step, index, set(sides))
     ]
-    mine = _without_look_alikes(step, mine, sides)
-    mine += _layout_copies(step, set(mine))
-    if step.device == "cpu" and _drops_out(step, mine):
+    attention_ops = _without_look_alikes(step, attention_ops, sides)
+    attention_ops += _layout_copies(step, set(attention_ops))
+    if step.device == "cpu" and _drops_out(step, attention_ops):
         return None
-    flops = _attention_flops(step, mine)
-    rate = _matrix_rate(step, mine)
+    flops = _attention_flops(step, attention_ops)
+    rate = _matrix_rate(step, attention_ops)
     if not flops or not rate:
         return None
-    times = _fused_times(step, mine, sides, flops / rate * 1e9)
+    times = _fused_times(step, attention_ops, sides, flops / rate * 1e9)
     if times is None:
         return None
     slow, middle, fast = times
     shared = repeats(step, sides)
     return Detection(
         # A kernel without shared heads needs them repeated.
-        low=_fused(step, mine, slow, Repeats()),
-        expected=_fused(step, mine, middle, shared),
-        high=_fused(step, mine, fast, shared),
+        low=_fused(step, attention_ops, slow, Repeats()),
+        expected=_fused(step, attention_ops, middle, shared),
+        high=_fused(step, attention_ops, fast, shared),
         where=step.lines(step.op_records[index] for index in layers)[:2],
-        change=_change(step, layers, mine, shared),
+        change=_change(step, layers, attention_ops, shared),
         assumes="the scores are used for nothing else",
     )
 
@@ -110,10 +110,10 @@ def _side_of(step: StepView, index: int) -> Scores | None:
 def _worth_fusing(step: StepView, sides: dict[Scores, int]) -> dict[Scores, int]:
     """The attentions without short ones that could not be benchmarked, such as those of a decoder
     that attends to few tokens beside an encoder that attends to many."""
-    mine = [
+    attention_ops = [
         index for index in range(len(step.op_records)) if touches_scores(step, index, set(sides))
     ]
-    timed = _timed(step, mine, sides, causal=False)
+    timed = _timed(step, attention_ops, sides, causal=False)
     return {
         scores: layers
         for scores, layers in sides.items()
@@ -135,28 +135,30 @@ def _softmaxes(step: StepView) -> list[int]:
     ]
 
 
-def _without_look_alikes(step: StepView, mine: list[int], sides: dict[Scores, int]) -> list[int]:
+def _without_look_alikes(
+    step: StepView, attention_ops: list[int], sides: dict[Scores, int]
+) -> list[int]:
     """The operations without those that only copy queries: if a head is as wide as the sequence is
     long, its queries have the shape of scores."""
-    op_records = [step.op_records[index] for index in mine]
+    op_records = [step.op_records[index] for index in attention_ops]
     heads = ((scores[1], _head(step, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):
-        return mine
-    return [index for index in mine if not step.op_records[index].name.endswith("::copy_")]
+        return attention_ops
+    return [index for index in attention_ops if not step.op_records[index].name.endswith("::copy_")]
 
 
-def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats) -> str:
+def _change(step: StepView, layers: list[int], attention_ops: list[int], shared: Repeats) -> str:
     """The change, adapted to the observed step; a model of transformers has a switch for it."""
     sources = step.timeline.sources
     places = {step.op_records[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     given = ["q", "k", "v"]
-    if causality(step, mine)[0]:
+    if causality(step, attention_ops)[0]:
         given.append("is_causal=True")
-    elif is_masked(step, mine):
+    elif is_masked(step, attention_ops):
         given.append("attn_mask=mask")
-    if _drops_out(step, mine):
+    if _drops_out(step, attention_ops):
         given.append("dropout_p=p")
     if shared.gone:
         given.append("enable_gqa=True")
@@ -164,15 +166,15 @@ def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats)
 
 
 def _fused_times(
-    step: StepView, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+    step: StepView, attention_ops: list[int], sides: dict[Scores, int], at_roof_ns: float
 ) -> tuple[float, float, float] | None:
     """The times of the fused kernels: slowest, likeliest, fastest; None if unknown.
 
     A causal one skips what is masked, half of everything; what that saves depends on the kernel.
     """
-    is_causal, may_be = causality(step, mine)
-    plain = _total(_timed(step, mine, sides, causal=False))
-    causal = _total(_timed(step, mine, sides, causal=True)) if may_be else plain
+    is_causal, may_be = causality(step, attention_ops)
+    plain = _total(_timed(step, attention_ops, sides, causal=False))
+    causal = _total(_timed(step, attention_ops, sides, causal=True)) if may_be else plain
     slow, middle, fast = (
         one**step.benchmark_doubt for one in ATTENTION_BENCHMARK_RATIO.high_to_low
     )
@@ -190,7 +192,7 @@ def _fused_times(
     return plain * slow, likely * middle, best * fast
 
 
-def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
+def _layout_copies(step: StepView, attention_ops: set[int]) -> list[int]:
     """Copies that only reorder tensors for batched products, and back."""
     flow = step.flow
     if flow is None:
@@ -198,13 +200,19 @@ def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
     found = []
     for index in flow.order:
         call = step.call(step.op_records[index])
-        if index in mine or not step.op_records[index].name.endswith("::copy_") or call is None:
+        if (
+            index in attention_ops
+            or not step.op_records[index].name.endswith("::copy_")
+            or call is None
+        ):
             continue
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
             continue
         readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
-        if (readers and readers <= mine) or (flow.makers[index] and flow.makers[index] <= mine):
+        if (readers and readers <= attention_ops) or (
+            flow.makers[index] and flow.makers[index] <= attention_ops
+        ):
             found.append(index)
     return found
 
@@ -215,11 +223,11 @@ def _total(timed: dict[Scores, float | None]) -> float | None:
 
 
 def _timed(
-    step: StepView, mine: list[int], sides: dict[Scores, int], *, causal: bool
+    step: StepView, attention_ops: list[int], sides: dict[Scores, int], *, causal: bool
 ) -> dict[Scores, float | None]:
     """Benchmarks of the fused attention of all layers of each shape; None if unknown."""
-    op_records = [step.op_records[index] for index in mine]
-    dropout = _drops_out(step, mine)
+    op_records = [step.op_records[index] for index in attention_ops]
+    dropout = _drops_out(step, attention_ops)
     backward = any(record.phase == Phase.BACKWARD for record in op_records)
     found: dict[Scores, float | None] = {}
     for (count, side), layers in sides.items():
@@ -244,8 +252,8 @@ def _timed(
     return found
 
 
-def _drops_out(step: StepView, mine: list[int]) -> bool:
-    return any(part in step.op_records[index].name for index in mine for part in _DROPPING)
+def _drops_out(step: StepView, attention_ops: list[int]) -> bool:
+    return any(part in step.op_records[index].name for index in attention_ops for part in _DROPPING)
 
 
 def _exercise(
@@ -274,10 +282,10 @@ def _head(step: StepView, op_records: list[OpRecord], scores: Scores) -> tuple[i
     return None
 
 
-def _attention_flops(step: StepView, mine: list[int]) -> float:
+def _attention_flops(step: StepView, attention_ops: list[int]) -> float:
     """The products of a fused attention; its backward makes the scores again."""
     forward = backward = 0.0
-    for index in mine:
+    for index in attention_ops:
         record = step.op_records[index]
         if record.op_class == "contraction" and record.cost is not None:
             if record.phase == Phase.BACKWARD:
@@ -287,10 +295,10 @@ def _attention_flops(step: StepView, mine: list[int]) -> float:
     return forward + (_BACKWARD / 2 * backward if backward else 0.0)
 
 
-def _matrix_rate(step: StepView, mine: list[int]) -> float | None:
+def _matrix_rate(step: StepView, attention_ops: list[int]) -> float | None:
     units = {
         unit
-        for index in mine
+        for index in attention_ops
         if (cost := step.op_records[index].cost) is not None
         for unit in cost.flops
         if unit.startswith("matmul.")
@@ -299,17 +307,17 @@ def _matrix_rate(step: StepView, mine: list[int]) -> float | None:
     return max(rates, default=None)
 
 
-def _fused(step: StepView, mine: list[int], ns: float, shared: Repeats) -> Edit:
+def _fused(step: StepView, attention_ops: list[int], ns: float, shared: Repeats) -> Edit:
     """The fused kernels replace the softmax, forward and backward; the other operations are
     removed."""
     op_records = step.op_records
-    kept = [index for index in mine if "_softmax" in op_records[index].name]
+    kept = [index for index in attention_ops if "_softmax" in op_records[index].name]
     before = sum(op_records[index].ns for index in kept)
     left = ns / before if before else 1.0
     op_ns = {index: op_records[index].ns / times for index, times in shared.larger.items()}
-    op_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
+    op_ns |= dict.fromkeys([*shared.gone, *attention_ops], 0.0)
     op_ns |= {index: op_records[index].ns * left for index in kept}
-    gone = (shared.gone | set(mine)) - set(kept)
+    gone = (shared.gone | set(attention_ops)) - set(kept)
     return (
         Edit(op_ns=op_ns, unfusible=frozenset(kept))
         + Edit.scale_launches(gone, 0.0)

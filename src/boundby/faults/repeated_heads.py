@@ -1,6 +1,6 @@
 """Keys and values that are copied once for each of the heads that share them.
 
-Attention of batched products wants as many keys as there are queries, so that shared ones are
+Attention as batched products needs as many keys as there are queries, so that shared ones are
 repeated first, and their gradients summed afterwards. A fused kernel reads the shared ones as they
 are (`enable_gqa=True`).
 """

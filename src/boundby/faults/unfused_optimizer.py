@@ -69,17 +69,17 @@ _MOMENTUM = _Rule(operators=("mul_", "add_"), passes=5, benchmark="sgd", options
 
 
 def detect(step: StepView) -> Detection | None:
-    mine = [
+    updates = [
         (index, record)
         for index, record in enumerate(step.op_records)
         if record.phase == Phase.OPTIMIZER and record.bound in ("memory", "small")
     ]
-    if not mine or any("_fused_" in record.name for _, record in mine):
+    if not updates or any("_fused_" in record.name for _, record in updates):
         return None
     known = class_of(step)
     if known in _NEVER_FUSED:
         return None
-    records = [record for _, record in mine]
+    records = [record for _, record in updates]
     rule = next((one for one in _rules(known) if _follows(records, one)), None)
     if rule is None:
         return None
@@ -100,9 +100,9 @@ def detect(step: StepView) -> Detection | None:
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
     return Detection(
-        low=_fused(step, mine, slow),
-        expected=_fused(step, mine, middle),
-        high=_fused(step, mine, fast),
+        low=_fused(step, updates, slow),
+        expected=_fused(step, updates, middle),
+        high=_fused(step, updates, fast),
         where=_lines(step, records),
         change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
         + ("" if name else "  # or Adam: whichever it is"),
@@ -162,16 +162,16 @@ def _updated(step: StepView, op_records: list[OpRecord], rule: _Rule) -> tuple[T
     return tuple(found)
 
 
-def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
+def _fused(step: StepView, updates: list[tuple[int, OpRecord]], ns: float) -> Edit:
     """The edit: a few kernels take all of the optimizer's time, and the host issues only those."""
-    before = sum(record.ns for _, record in mine)
-    kept = mine[: FUSED_OPTIMIZER_LAUNCHES.value]
-    op_ns = {index: 0.0 for index, _ in mine}
+    before = sum(record.ns for _, record in updates)
+    kept = updates[: FUSED_OPTIMIZER_LAUNCHES.value]
+    op_ns = {index: 0.0 for index, _ in updates}
     op_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
     eager = step.machine.overheads.eager_op_ns or 0.0
     if step.device == "cpu":
-        return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step, len(mine)))
-    ops = [index for index, _ in mine]
+        return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step, len(updates)))
+    ops = [index for index, _ in updates]
     spent = float(step.launches.host_ns[step.actions_of(ops)].sum())
     # What remains: looking at every parameter in Python, as the fused form also does.
     left = min(spent, OPTIMIZER_HOST_LEFT.value * spent + len(kept) * eager)

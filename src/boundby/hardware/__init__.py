@@ -126,5 +126,5 @@ def _load(device: Device, notice: Notice) -> Machine | None:
         machine = cache.load(device)
         return None if machine is not None and machine.under_load else machine
     except BoundbyError as error:
-        notice(f"{error}: measuring anew")
+        notice(f"{error}: measuring again")
         return None

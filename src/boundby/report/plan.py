@@ -35,56 +35,58 @@ class PlanReport:
         self._result = result
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        it = self._result
-        layout = " ".join(f"{axis}={ways}" for axis, ways in it.mesh.items())
-        yield Text.assemble((it.title, "bold"), f" on {it.chips} x {it.chip}")
+        result = self._result
+        layout = " ".join(f"{axis}={ways}" for axis, ways in result.mesh.items())
+        yield Text.assemble((result.title, "bold"), f" on {result.chips} x {result.chip}")
         if layout:
             yield Text(layout, style="dim")
-        if it.serving:
-            yield Padding(_serving(it.serving), (1, 0, 0, 0))
-            if cost := rates(it):
+        if result.serving:
+            yield Padding(_serving(result.serving), (1, 0, 0, 0))
+            if cost := rates(result):
                 yield Text(cost)
         else:
-            yield Text.assemble((f"{estimate(it.step_ns)}", "bold"), f", bound by {it.bound_by}")
-            overlap, serial = units.time(it.overlapped_ns), units.time(it.serial_ns)
+            yield Text.assemble(
+                (f"{estimate(result.step_ns)}", "bold"), f", bound by {result.bound_by}"
+            )
+            overlap, serial = units.time(result.overlapped_ns), units.time(result.serial_ns)
             yield Text(f"perfect overlap {overlap}, no overlap {serial}")
-            yield Text(rates(it))
-            if it.mfu_convention:
-                yield Text(f"MFU counts {it.mfu_convention}", style="dim")
-        yield Padding(_terms(it), (1, 0, 0, 0))
-        if it.memory:
-            yield Padding(_memory(it), (1, 0, 0, 0))
-        for limit in it.limits:
+            yield Text(rates(result))
+            if result.mfu_convention:
+                yield Text(f"MFU counts {result.mfu_convention}", style="dim")
+        yield Padding(_terms(result), (1, 0, 0, 0))
+        if result.memory:
+            yield Padding(_memory(result), (1, 0, 0, 0))
+        for limit in result.limits:
             value = units.quantity(limit.value, limit.unit)
             yield Text.assemble((f"{limit.name}: {value}", "bold"), f"  {limit.meaning}")
-        for note in it.notes:
+        for note in result.notes:
             yield Text(f"note: {note}", style="dim")
 
 
-def rates(it: PlanResult) -> str:
+def rates(result: PlanResult) -> str:
     """Throughput, utilisation and cost in one line."""
     parts = []
-    if it.tokens_per_s_per_chip is not None:
-        parts.append(f"{it.tokens_per_s_per_chip:,.0f} tokens/s per chip")
-    if it.mfu is not None:
-        parts.append(f"MFU {units.share(it.mfu)}")
-    if it.hfu is not None:
-        parts.append(f"HFU {units.share(it.hfu)}")
-    if it.usd_per_million_tokens is not None:
-        tokens = "output tokens" if it.serving else "tokens"
-        parts.append(f"{it.usd_per_million_tokens:.3f} USD per million {tokens}")
+    if result.tokens_per_s_per_chip is not None:
+        parts.append(f"{result.tokens_per_s_per_chip:,.0f} tokens/s per chip")
+    if result.mfu is not None:
+        parts.append(f"MFU {units.share(result.mfu)}")
+    if result.hfu is not None:
+        parts.append(f"HFU {units.share(result.hfu)}")
+    if result.usd_per_million_tokens is not None:
+        tokens = "output tokens" if result.serving else "tokens"
+        parts.append(f"{result.usd_per_million_tokens:.3f} USD per million {tokens}")
     return " · ".join(parts)
 
 
-def _terms(it: PlanResult) -> Table:
+def _terms(result: PlanResult) -> Table:
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
     for heading in ("part", "axis"):
         table.add_column(heading)
     for heading in ("time", "exposed", "share"):
         table.add_column(heading, justify="right")
     table.add_column("")
-    whole = sum(term.exposed_ns for term in it.terms) or 1.0
-    for term in it.terms:
+    whole = sum(term.exposed_ns for term in result.terms) or 1.0
+    for term in result.terms:
         share = term.exposed_ns / whole
         bar = "█" * round(share * _BAR_WIDTH)
         table.add_row(
@@ -98,35 +100,38 @@ def _terms(it: PlanResult) -> Table:
     return table
 
 
-def _memory(it: PlanResult) -> Text:
-    used = sum(part.bytes for part in it.memory)
-    parts = ", ".join(f"{part.name} {units.size(part.bytes)}" for part in it.memory)
-    fits = "fits" if it.fits else "does not fit"
+def _memory(result: PlanResult) -> Text:
+    used = sum(part.bytes for part in result.memory)
+    parts = ", ".join(f"{part.name} {units.size(part.bytes)}" for part in result.memory)
+    fits = "fits" if result.fits else "does not fit"
     return Text.assemble(
         ("memory per chip ", "bold"),
-        f"{units.size(used)} of {units.size(it.memory_capacity)}: {fits} ({parts})",
+        f"{units.size(used)} of {units.size(result.memory_capacity)}: {fits} ({parts})",
     )
 
 
-def serving_rows(it: PlanServing) -> list[tuple[str, str]]:
+def serving_rows(result: PlanServing) -> list[tuple[str, str]]:
     """Latency and throughput of a service: names and values."""
     rows = [
-        ("time to first token", estimate(it.first_token_ns)),
-        ("time per output token", estimate(it.per_token_ns)),
-        ("one request", estimate(it.request_ns)),
-        ("throughput", f"{it.output_tokens_per_s:,.0f} output tokens/s at batch {it.batch}"),
-        ("largest batch that fits", str(it.largest_batch)),
+        ("time to first token", estimate(result.first_token_ns)),
+        ("time per output token", estimate(result.per_token_ns)),
+        ("one request", estimate(result.request_ns)),
+        (
+            "throughput",
+            f"{result.output_tokens_per_s:,.0f} output tokens/s at batch {result.batch}",
+        ),
+        ("largest batch that fits", str(result.largest_batch)),
     ]
-    if it.curve:
+    if result.curve:
         points = ", ".join(
-            f"{batch}: {units.time(ns)}, {rate:,.0f}/s" for batch, ns, rate in it.curve
+            f"{batch}: {units.time(ns)}, {rate:,.0f}/s" for batch, ns, rate in result.curve
         )
         rows.append(("batch: time per token, tokens/s", points))
     return rows
 
 
-def _serving(it: PlanServing) -> Text:
-    return Text("\n".join(f"{name:<21} {value}" for name, value in serving_rows(it)))
+def _serving(result: PlanServing) -> Text:
+    return Text("\n".join(f"{name:<21} {value}" for name, value in serving_rows(result)))
 
 
 class PlanSearchReport:
@@ -136,16 +141,16 @@ class PlanSearchReport:
         self._found = found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        it = self._found
-        yield Text.assemble((it.title, "bold"), f" on {it.chip}")
-        yield Text(f"{it.considered} layouts, {it.fitting} fit", style="dim")
+        result = self._found
+        yield Text.assemble((result.title, "bold"), f" on {result.chip}")
+        yield Text(f"{result.considered} layouts, {result.fitting} fit", style="dim")
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("chips", "layout", "micro", "recompute"):
             table.add_column(heading)
         for heading in ("step", "MFU", "memory"):
             table.add_column(heading, justify="right")
-        table.add_column("against the fastest" if it.kind == "search" else "")
-        for choice in it.choices:
+        table.add_column("against the fastest" if result.kind == "search" else "")
+        for choice in result.choices:
             table.add_row(
                 str(choice.chips),
                 " ".join(f"{axis}={ways}" for axis, ways in choice.mesh.items()) or "one chip",
@@ -157,7 +162,7 @@ class PlanSearchReport:
                 choice.why,
             )
         yield table
-        for note in it.notes:
+        for note in result.notes:
             yield Text(f"note: {note}", style="dim")
 
 
@@ -168,13 +173,13 @@ class PlanTableReport:
         self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        it = self._table
-        yield Text.assemble((it.file, "bold"), f": {len(it.rows)} rows predicted")
-        if it.scores:
-            yield _scores(it.scores, "source")
-        if it.memory_scores:
-            yield Padding(_scores(it.memory_scores, "memory per chip"), (1, 0, 0, 0))
-        for reason, count in it.skipped.items():
+        result = self._table
+        yield Text.assemble((result.file, "bold"), f": {len(result.rows)} rows predicted")
+        if result.scores:
+            yield _scores(result.scores, "source")
+        if result.memory_scores:
+            yield Padding(_scores(result.memory_scores, "memory per chip"), (1, 0, 0, 0))
+        for reason, count in result.skipped.items():
             yield Text(f"left out: {count} rows, {reason}", style="dim")
 
 

@@ -9,18 +9,18 @@ from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
 
 
-def page_ns(seen: HostCounters) -> float:
+def page_ns(counters: HostCounters) -> float:
     """CPU time of the system for one page, on all threads together: as counted in the clean steps,
     or as benchmarked. Zero without a benchmark, because the system's time includes other work."""
-    if not seen.fresh_pages:
-        return seen.fresh_page_ns
-    most = PAGE_COST_FACTOR.value * (seen.cores or 1) * seen.fresh_page_ns
-    return min(most, seen.system_ns / seen.fresh_pages)
+    if not counters.fresh_pages:
+        return counters.fresh_page_ns
+    most = PAGE_COST_FACTOR.value * (counters.cores or 1) * counters.fresh_page_ns
+    return min(most, counters.system_ns / counters.fresh_pages)
 
 
-def waited_share(seen: HostCounters) -> float:
+def waited_share(counters: HostCounters) -> float:
     """The share of that CPU time by which the step becomes longer."""
-    return min(1.0, PAGE_THREADS.value / (seen.cores or 1))
+    return min(1.0, PAGE_THREADS.value / (counters.cores or 1))
 
 
 def pages_ns(step: StepView, pages: float) -> float:

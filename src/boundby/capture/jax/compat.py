@@ -150,11 +150,11 @@ def stop_profiler(jax: Any) -> None:
     jax.profiler.stop_trace()
 
 
-def on_compile(jax: Any, told: Callable[[str, float, str], None]) -> Callable[[], None]:
-    """Call `told(event, seconds, function)` at each compilation; returns what undoes it."""
+def on_compile(jax: Any, on_compilation: Callable[[str, float, str], None]) -> Callable[[], None]:
+    """Call `on_compilation(event, seconds, function)` at each compilation; returns its removal."""
 
     def listen(event: str, seconds: float, **facts: Any) -> None:
-        told(event, seconds, str(facts.get("fun_name", "")))
+        on_compilation(event, seconds, str(facts.get("fun_name", "")))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
 

@@ -31,7 +31,7 @@ class CallListener(Protocol):
     def calls(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
-        """A call from the script's own level begins; what is returned is told the result."""
+        """A call from the script's own level begins; the returned function gets the result."""
         ...
 
 
@@ -307,14 +307,14 @@ class JaxHooks:
         if not function.is_placed:
             self._guard.do(_place, function)
         watcher = self.watcher
-        told = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
+        on_result = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
         self.call = Call(function, original, args, kwargs)
         try:
             result = self._run(function, original, args, kwargs)
         finally:
             self.call = None
-        if told is not None:
-            self._guard.do(told, result)
+        if on_result is not None:
+            self._guard.do(on_result, result)
         return result
 
     def _run(

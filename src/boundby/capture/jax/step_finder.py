@@ -119,7 +119,7 @@ class JaxStepFinder:
         self._on_step(step_kind("step"), self._latest)
 
     def calls_begin(self, function: Function, args: Args, kwargs: Kwargs) -> Callable[[Any], None]:
-        """A top-level call begins; the returned function is told its result."""
+        """A top-level call begins; the returned function gets its result."""
         self.calls += 1
         called = self._functions.get(function.key)
         if called is None:

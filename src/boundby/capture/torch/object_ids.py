@@ -14,16 +14,16 @@ class ObjectIds:
         self._numbers = itertools.count()
         self._known: dict[int, tuple[weakref.ref[object] | None, int]] = {}
 
-    def of(self, thing: object) -> int:
-        known = self._known.get(id(thing))
-        if known is not None and (known[0] is None or known[0]() is thing):
+    def of(self, item: object) -> int:
+        known = self._known.get(id(item))
+        if known is not None and (known[0] is None or known[0]() is item):
             return known[1]
         number = next(self._numbers)
         try:
             # Called during garbage collection, so it only records the number.
-            reference = weakref.ref(thing, lambda _: self.gone.append(number))
+            reference = weakref.ref(item, lambda _: self.gone.append(number))
         except TypeError:
-            self._known[id(thing)] = (None, number)
+            self._known[id(item)] = (None, number)
         else:
-            self._known[id(thing)] = (reference, number)
+            self._known[id(item)] = (reference, number)
         return number

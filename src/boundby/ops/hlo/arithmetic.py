@@ -87,37 +87,45 @@ def fusion_flops(computation: HloComputation) -> Flops:
     return total(parts)
 
 
-def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]]) -> Flops:
+def instruction_flops(instruction: HloInstruction, inputs: Sequence[tuple[Tensor, ...]]) -> Flops:
     """`inputs` are the leaves of its operands."""
-    match one.opcode:
+    match instruction.opcode:
         case "dot":
-            return product_flops(one, inputs[0][0])
+            return product_flops(instruction, inputs[0][0])
         case "convolution":
-            if one.convolution is None:
+            if instruction.convolution is None:
                 raise NotRecordedError("a convolution without dimensions")
             return convolution_flops(
-                one, one.convolution, inputs[0][0], inputs[1][0], one.results[0]
+                instruction,
+                instruction.convolution,
+                inputs[0][0],
+                inputs[1][0],
+                instruction.results[0],
             )
         case "reduce" | "all-reduce" | "reduce-scatter":
             operands = [leaves[0] for leaves in inputs[: max(1, len(inputs) // 2)] if leaves]
-            return vector(one.results, sum(tensor.elements for tensor in operands))
+            return vector(instruction.results, sum(tensor.elements for tensor in operands))
         case "reduce-window" | "select-and-scatter":
-            reach = math.prod(window.size for window in one.window)
-            return vector(one.results, sum(t.elements for t in one.results[:1]) * reach)
+            reach = math.prod(window.size for window in instruction.window)
+            return vector(
+                instruction.results, sum(t.elements for t in instruction.results[:1]) * reach
+            )
         case "scatter":
-            return vector(one.results, inputs[-1][0].elements if inputs and inputs[-1] else 0)
+            return vector(
+                instruction.results, inputs[-1][0].elements if inputs and inputs[-1] else 0
+            )
         case "while":
-            times = 1 if one.trip_count is None else one.trip_count
-            return _times(total([computation_flops(inner) for inner in one.called]), times)
+            times = 1 if instruction.trip_count is None else instruction.trip_count
+            return _times(total([computation_flops(inner) for inner in instruction.called]), times)
         case "conditional":
-            branches = [computation_flops(inner) for inner in one.called]
+            branches = [computation_flops(inner) for inner in instruction.called]
             return max(branches, key=lambda flops: sum(flops.values()), default={})
-    if one.opcode == "fusion":
-        return total([fusion_flops(inner) for inner in one.called])
-    if one.opcode in _INNER:
-        return total([computation_flops(inner) for inner in one.called])
-    if one.opcode in _ARITHMETIC:
-        return vector(one.results, sum(tensor.elements for tensor in one.results))
+    if instruction.opcode == "fusion":
+        return total([fusion_flops(inner) for inner in instruction.called])
+    if instruction.opcode in _INNER:
+        return total([computation_flops(inner) for inner in instruction.called])
+    if instruction.opcode in _ARITHMETIC:
+        return vector(instruction.results, sum(tensor.elements for tensor in instruction.results))
     return {}
 
 
@@ -125,16 +133,16 @@ def _times(flops: Flops, times: float) -> Flops:
     return {unit: amount * times for unit, amount in flops.items()}
 
 
-def product_flops(one: HloInstruction, left: Tensor) -> Flops:
+def product_flops(instruction: HloInstruction, left: Tensor) -> Flops:
     """Two for each element of the result and of the contracted dimensions."""
-    if one.contracting is None:
+    if instruction.contracting is None:
         raise NotRecordedError("a product without dimensions")
-    depth = math.prod(left.shape[at] for at in one.contracting)
-    return matrix_flops(left.dtype, one.results[0].elements * depth)
+    depth = math.prod(left.shape[at] for at in instruction.contracting)
+    return matrix_flops(left.dtype, instruction.results[0].elements * depth)
 
 
 def convolution_flops(
-    one: HloInstruction,
+    instruction: HloInstruction,
     dimensions: ConvolutionDimensions,
     image: Tensor,
     kernel: Tensor,
@@ -142,7 +150,7 @@ def convolution_flops(
 ) -> Flops:
     """Two for each pair of an output and an input element that a weight joins."""
     pairs = 1.0
-    for at, window in enumerate(one.window):
+    for at, window in enumerate(instruction.window):
         pairs *= joined(
             window,
             image.shape[dimensions.input_spatial[at]],

@@ -48,83 +48,85 @@ def call_cost(call: OpCall) -> Cost:
     return _cost(instruction, call.name.removeprefix(PREFIX))
 
 
-def _cost(one: HloInstruction, kind: str) -> Cost:
+def _cost(instruction: HloInstruction, kind: str) -> Cost:
     if _FREE.search(kind):
         return Cost()
-    if one.opcode == "custom-call":
-        return _library(one, kind)
-    if one.opcode in ("fusion", "call") and one.called:
-        traffic = fusion_traffic(one, one.called[0])
-        return msgspec.structs.replace(traffic, flops=fusion_flops(one.called[0]))
-    if one.opcode in ("while", "conditional"):
-        return _inside(one)
-    if one.opcode.startswith("async-") and one.called:
-        flops = computation_flops(one.called[0])
-        return msgspec.structs.replace(_asynchronous(one), flops=flops)
-    flops = instruction_flops(one, one.inputs)
-    return msgspec.structs.replace(_plain(one), flops=flops)
+    if instruction.opcode == "custom-call":
+        return _library(instruction, kind)
+    if instruction.opcode in ("fusion", "call") and instruction.called:
+        traffic = fusion_traffic(instruction, instruction.called[0])
+        return msgspec.structs.replace(traffic, flops=fusion_flops(instruction.called[0]))
+    if instruction.opcode in ("while", "conditional"):
+        return _inside(instruction)
+    if instruction.opcode.startswith("async-") and instruction.called:
+        flops = computation_flops(instruction.called[0])
+        return msgspec.structs.replace(_asynchronous(instruction), flops=flops)
+    flops = instruction_flops(instruction, instruction.inputs)
+    return msgspec.structs.replace(_plain(instruction), flops=flops)
 
 
-def _library(one: HloInstruction, kind: str) -> Cost:
-    cost = library.external(one)
+def _library(instruction: HloInstruction, kind: str) -> Cost:
+    cost = library.external(instruction)
     match kind:
         case "gemm":
-            return msgspec.structs.replace(cost, flops=library.gemm(one))
+            return msgspec.structs.replace(cost, flops=library.gemm(instruction))
         case "convolution" | "convolution_backward":
-            return msgspec.structs.replace(cost, flops=library.convolution(one))
+            return msgspec.structs.replace(cost, flops=library.convolution(instruction))
         case "attention" | "attention_backward":
-            flops, recomputed = library.attention(one, backward=kind.endswith("backward"))
+            flops, recomputed = library.attention(instruction, backward=kind.endswith("backward"))
             return msgspec.structs.replace(cost, flops=flops, repeated=recomputed)
     return cost
 
 
-def _plain(one: HloInstruction) -> Cost:
+def _plain(instruction: HloInstruction) -> Cost:
     """An instruction at the top level of the program."""
-    whole = library.external(one)
-    match one.opcode:
+    whole = library.external(instruction)
+    match instruction.opcode:
         case "gather" | "dynamic-slice" | "slice":
-            size = sum(tensor.bytes for tensor in one.results)
-            indices = sum(t.bytes for leaves in one.inputs[1:] for t in leaves)
-            gathered = one.opcode == "gather"
+            size = sum(tensor.bytes for tensor in instruction.results)
+            indices = sum(t.bytes for leaves in instruction.inputs[1:] for t in leaves)
+            gathered = instruction.opcode == "gather"
             return Cost(bytes_read=size + indices, bytes_written=size, upper_bound=gathered)
         case "dynamic-update-slice":
-            size = _bytes(one, 1)
+            size = _bytes(instruction, 1)
             return Cost(bytes_read=size, bytes_written=size)
         case "scatter":
-            size = _bytes(one, 2)
-            return Cost(bytes_read=2 * size + _bytes(one, 1), bytes_written=size, upper_bound=True)
+            size = _bytes(instruction, 2)
+            return Cost(
+                bytes_read=2 * size + _bytes(instruction, 1), bytes_written=size, upper_bound=True
+            )
         case "copy-start" | "all-reduce-start" | "all-gather-start" | "collective-permute-start":
-            return _asynchronous(one)
+            return _asynchronous(instruction)
     return whole
 
 
-def _asynchronous(one: HloInstruction) -> Cost:
+def _asynchronous(instruction: HloInstruction) -> Cost:
     """The operands are among the results of the asynchronous instruction's start."""
-    read = sum(tensor.bytes for leaves in one.inputs for tensor in leaves)
-    made = sum(tensor.bytes for tensor in one.results if tensor.shape)
+    read = sum(tensor.bytes for leaves in instruction.inputs for tensor in leaves)
+    made = sum(tensor.bytes for tensor in instruction.results if tensor.shape)
     written = made - read if made > read else made
     return Cost(bytes_read=read, bytes_written=max(0, written))
 
 
-def _bytes(one: HloInstruction, operand: int) -> int:
-    leaves = one.inputs[operand] if operand < len(one.inputs) else ()
+def _bytes(instruction: HloInstruction, operand: int) -> int:
+    leaves = instruction.inputs[operand] if operand < len(instruction.inputs) else ()
     return sum(tensor.bytes for tensor in leaves)
 
 
-def _inside(one: HloInstruction) -> Cost:
+def _inside(instruction: HloInstruction) -> Cost:
     """A loop or a conditional as one: the costs of its instructions, as often as they run."""
     bodies = []
-    for computation in one.called:
+    for computation in instruction.called:
         total = Cost()
         for inner in computation.instructions:
             total += _nested(inner, tuple(computation.instructions))
         bodies.append(total)
-    if one.opcode == "conditional":
+    if instruction.opcode == "conditional":
         return max(bodies, key=lambda cost: (cost.total_flops, cost.bytes), default=Cost())
-    if one.trip_count is None:
+    if instruction.trip_count is None:
         raise NotRecordedError("a loop that does not tell how often it runs")
     total = sum(bodies, Cost())
-    times = one.trip_count
+    times = instruction.trip_count
     return Cost(
         flops={unit: amount * times for unit, amount in total.flops.items()},
         bytes_read=total.bytes_read * times,
@@ -136,21 +138,29 @@ def _inside(one: HloInstruction) -> Cost:
 _VIEWS = frozenset(["parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"])
 
 
-def _nested(one: HloInstruction, around: tuple[HloInstruction, ...]) -> Cost:
+def _nested(instruction: HloInstruction, around: tuple[HloInstruction, ...]) -> Cost:
     """An instruction of a body, with the leaves of its operands."""
-    if one.opcode in _VIEWS or not (elements(one.results) or one.called):
+    if instruction.opcode in _VIEWS or not (elements(instruction.results) or instruction.called):
         return Cost()
-    first = {number: at for at, number in reversed([*enumerate(one.operands)])}
+    first = {number: at for at, number in reversed([*enumerate(instruction.operands)])}
     alone = msgspec.structs.replace(
-        one,
-        inputs=tuple(around[at].results if 0 <= at < len(around) else () for at in one.operands),
-        operands=tuple(first[number] for number in one.operands),
+        instruction,
+        inputs=tuple(
+            around[at].results if 0 <= at < len(around) else () for at in instruction.operands
+        ),
+        operands=tuple(first[number] for number in instruction.operands),
     )
-    kind = one.opcode if one.opcode != "custom-call" else _kind_of_target(one)
+    kind = (
+        instruction.opcode if instruction.opcode != "custom-call" else _kind_of_target(instruction)
+    )
     return _cost(alone, kind)
 
 
-def _kind_of_target(one: HloInstruction) -> str:
-    if one.convolution is not None:
+def _kind_of_target(instruction: HloInstruction) -> str:
+    if instruction.convolution is not None:
         return "convolution"
-    return "gemm" if one.contracting is not None and one.batch is None else "custom-call"
+    return (
+        "gemm"
+        if instruction.contracting is not None and instruction.batch is None
+        else "custom-call"
+    )
