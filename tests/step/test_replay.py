@@ -177,6 +177,16 @@ def scene_of(rows: list[tuple[OpCall, float]], *, host_us: float) -> Scene:
     return scene
 
 
+def test_operators_that_a_profiler_slows_are_simulated_as_in_the_clean_step() -> None:
+    """A CPU's program of 1000 us in the profile, of a clean step of 505 us."""
+    scene = Scene(end=1010)
+    scene.on_device(10, 1010, launch=scene.on_host(0, 10, HostKind.OP, "call"))
+    for kind, simulated_us in (("cpu", 505), ("cuda", 1000)):
+        timeline = msgspec.structs.replace(scene.timeline(), device_kind=kind)
+        model = step_model_of(timeline, wall_ns=505.0 * US)
+        assert model.base_ns == pytest.approx(simulated_us * US, rel=0.03)
+
+
 @pytest.mark.parametrize(("threads", "saved_us"), [(1, 300), (2, 150), (None, 0)])
 def test_hidden_host_time_takes_its_share_of_the_cores(threads: int | None, saved_us: int) -> None:
     """A program of 1000 us; meanwhile the host takes 300 us for Python."""

@@ -56,11 +56,15 @@ class DeviceStep(StepModel):
             launches = build_launch_sequence(timeline, gap_ns=gap_ns)
             if phases:
                 launches = with_clean_phases(launches, dict(phases))
+        launches = host(launches)
+        if timeline.device_kind == "cpu":
+            # A profiler slows a CPU's operators as well, not only the host that issues them.
+            launches = replace(launches, device_ns=launches.device_ns * attribution.scaled)
         super().__init__(
             timeline,
             machine,
             attribution,
-            launches=host(launches),
+            launches=launches,
             wall_ns=float(timeline.wall_ns) if wall_ns is None else wall_ns,
             phases=phases,
             **known,

@@ -59,6 +59,10 @@ class Attributed(Protocol):
     def member(self) -> Ints: ...
     @property
     def where(self) -> HostIntervals: ...
+    @property
+    def scaled(self) -> float:
+        """The factor by which the operators' times were scaled down to fit the clean step."""
+        ...
 
 
 class OperatorBenchmarks:
