@@ -177,6 +177,17 @@ def scene_of(rows: list[tuple[OpCall, float]], *, host_us: float) -> Scene:
     return scene
 
 
+def test_small_operators_of_a_cpu_have_no_gaps_between_them() -> None:
+    scene = Scene(end=510)
+    call = scene.on_host(0, 10, HostKind.OP, "call")
+    for at in range(500):
+        scene.on_device(10 + at, 11 + at, launch=call)
+    for kind, simulated_us in (("cpu", 510), ("cuda", 1060)):
+        timeline = msgspec.structs.replace(scene.timeline(), device_kind=kind)
+        sequence = build_launch_sequence(timeline)
+        assert replay(sequence) == pytest.approx(simulated_us * US, rel=0.03)
+
+
 def test_operators_that_a_profiler_slows_are_simulated_as_in_the_clean_step() -> None:
     """A CPU's program of 1000 us in the profile, of a clean step of 505 us."""
     scene = Scene(end=1010)

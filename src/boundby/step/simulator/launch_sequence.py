@@ -145,8 +145,11 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
 
 def _gap(timeline: Timeline, known_ns: float | None) -> float:
     """The gap between kernels of a busy stream; between those of graphs, if most kernels are in
-    graphs."""
+    graphs. A CPU's operators follow each other on its threads, and the profile has what is between
+    them."""
     device = timeline.device
+    if timeline.device_kind == "cpu":
+        return 0.0
     inside = device.graph[1:] & (device.launch[1:] == device.launch[:-1])
     inside &= (device.launch[1:] >= 0) & (device.stream[1:] == device.stream[:-1])
     if inside.sum() > _MOSTLY_GRAPHS * len(device):
