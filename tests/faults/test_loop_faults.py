@@ -10,6 +10,7 @@ import pytest
 
 from boundby.faults import looped_parameters, python_in_step
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor
+from boundby.model.evidence import SingleSamples, StepEvidence
 from boundby.step.loops import looping_lines
 from boundby.step.model import StepModel
 from tests.faults import program_steps
@@ -92,6 +93,27 @@ def test_branches_that_read_one_input_are_a_loop_and_layers_are_not(of_one_input
 def test_without_calls_of_functions_layers_at_one_line_are_not_a_loop() -> None:
     """Old traces give each operator its line, but no module or function around it."""
     assert finding(rounds(16, optimizer=False, functions=False), "looped-calls") is None
+
+
+@pytest.mark.parametrize("singly", [True, False])
+def test_a_model_called_on_one_sample_after_the_other_is_a_loop(singly: bool) -> None:
+    """In training; without evidence it is training on several batches."""
+    scene = Scene(end=1600)
+    scene.on_host(0, 1600, HostKind.PYTHON, "train.py(1): train")
+    lines, called = [0], [0]
+    for at in range(16):
+        scene.on_host(at * 100, at * 100 + 90, HostKind.PYTHON, "nn.Module: Net_0")
+        scene.on_host(at * 100, at * 100 + 80, HostKind.PYTHON, "train.py(9): forward")
+        args = (tensor(1, 32), tensor(32, 32))
+        scene.on_host(at * 100, at * 100 + 80, call=OpCall(name="aten::mm", args=args))
+        lines += [1, 2, 2]
+        called += [1, 1, 2]
+    found = SingleSamples(where=["train.py:2"], samples=16) if singly else None
+    evidence = StepEvidence(single_samples=found, has_backward=True)
+    step = step_of(scene.timeline(), lines, evidence, called=np.array(called, np.int32))
+    loop = finding(step, "looped-calls")
+    assert (loop is not None) == singly
+    assert loop is None or loop.where[0] == "train.py:2"
 
 
 def test_time_loop_over_two_modules_is_a_loop() -> None:

@@ -5,7 +5,7 @@ What it looks for
     the same operators, or the same module: a loop over time steps, graphs, views, classes or rows,
     also where a function is called in each round, and where the rounds' tensors differ in size;
     or that call many modules of a list, such as attention heads, of which none needs another's
-    result.
+    result, or the whole model on one sample of a batch after the other.
     Operators that need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time

@@ -8,7 +8,7 @@ and those of user functions that it calls.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,10 @@ def _looping_lines(step: StepView) -> list[Loop]:
     layers, compiled = _layered(step, frames), step.within(*_COMPILED)
     called, models = step.memoised(_calls_of_the_script), _models(step)
     lines = called_from(host).astype(np.int64)
+    single = step.evidence.single_samples
+    singly = {
+        at for at, line in enumerate(step.timeline.sources) if single and line in single.where
+    }
     units: dict[_Place, dict[int, int]] = defaultdict(dict)
     for index, record in enumerate(step.op_records):
         if record.row < 0 or record.source < 0 or record.phase == Phase.OPTIMIZER:
@@ -70,7 +74,9 @@ def _looping_lines(step: StepView) -> list[Loop]:
             continue
         row = forward_row(step, record)
         units[_Place(record.source, int(frames[row]), 0)][index] = int(called[index])
-        for place, call in _callers(host, lines, frames, int(frames[row]), int(models[row])):
+        for place, call in _callers(
+            host, lines, frames, int(frames[row]), int(models[row]), singly
+        ):
             if place.source >= 0 and place.source not in layers:
                 units[place][index] = call
     loops: list[Loop] = []
@@ -86,18 +92,19 @@ def _looping_lines(step: StepView) -> list[Loop]:
 
 
 def _callers(
-    host: HostEvents, lines: Ints, frames: Ints, frame: int, model: int
+    host: HostEvents, lines: Ints, frames: Ints, frame: int, model: int, singly: Container[int]
 ) -> Iterator[tuple[_Place, int]]:
     """The lines that led to a call of a function, innermost first, each with the call that it made.
 
-    Lines outside of a whole model are left out: calling a model many times is training.
+    Lines outside of a whole model are left out, except those that call it on one sample after the
+    other (`singly`): calling a model many times is training.
     """
     for outward in range(1, _MOST_CALLS + 1):
         if frame < 0:
             return
         parent = int(host.parent[frame])
         around = int(frames[parent]) if parent >= 0 else -1
-        if model >= 0 and around < model:
+        if model >= 0 and around < model and int(lines[frame]) not in singly:
             return
         yield _Place(int(lines[frame]), around, outward), frame
         frame = around
