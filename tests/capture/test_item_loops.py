@@ -58,6 +58,13 @@ def recurrent(items: Any) -> list[int]:
     return found
 
 
+def until_the_end(items: Any) -> list[int]:
+    found: list[int] = []
+    while len(found) < len(items):
+        found.append(seen(items))
+    return found
+
+
 def as_they_come(requests: Any) -> list[int]:
     found = []
     for one in requests:
@@ -78,6 +85,8 @@ def test_items_that_need_nothing_of_one_another_are_counted() -> None:
 
 def test_other_loops_are_not_counted() -> None:
     assert recurrent(PICTURES) == [0] * 5
+    # Words of a text, of several texts.
+    assert [until_the_end([one]) for one in PICTURES] == [[0]] * 5
     # Requests as they come.
     assert as_they_come([{"text": "a"}] * 4) == [0] * 4
     assert seen(PICTURES) == 0

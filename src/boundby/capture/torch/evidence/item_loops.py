@@ -15,7 +15,8 @@ from boundby.capture.torch.evidence.places import user_line
 _MOST_LINES = 4  # of the script's, between a call and its loop
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_Loop = ast.For | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_Loop = ast.For | ast.While | _Comprehension
 
 
 def items_around(frame: FrameType | None) -> int:
@@ -37,7 +38,7 @@ def items_around(frame: FrameType | None) -> int:
 
 
 def _number(loop: _Loop, frame: FrameType) -> int:
-    items = _items(loop, frame)
+    items = None if isinstance(loop, ast.While) else _items(loop, frame)
     if items is None or not len(items) or hasattr(items[0], "parameters"):
         return 0
     is_apart = not isinstance(loop, ast.For) or _is_apart(loop, items)
@@ -58,7 +59,7 @@ def _loop_at(file: str, line: int) -> _Loop | None:
             return loop
         if isinstance(inner, _FUNCTIONS):
             loop = None
-        elif isinstance(inner, (ast.For, *_COMPREHENSIONS)):
+        elif isinstance(inner, (ast.For, ast.While, *_COMPREHENSIONS)):
             loop = inner
         node = inner
 
@@ -81,7 +82,7 @@ def _spans(node: ast.AST, line: int) -> bool:
     return not one_line or any(isinstance(one, _COMPREHENSIONS) for one in ast.walk(node))
 
 
-def _items(loop: _Loop, frame: FrameType) -> Any:
+def _items(loop: ast.For | _Comprehension, frame: FrameType) -> Any:
     """What the loop goes through, if it has a length."""
     source = loop.iter if isinstance(loop, ast.For) else loop.generators[-1].iter
     names: dict[str, Any] = dict(frame.f_globals)
