@@ -271,7 +271,7 @@ def values_read(count: int, *, by_library: bool = False) -> StepModel:
 
 def test_values_read_one_by_one_are_host_metrics() -> None:
     found = sure(values_read(10), "host-metrics")
-    assert found.where == ["train.py:3"]
+    assert found.where == ["train.py:3"] and "one read" in found.change
     assert found.saving_ns.expected == pytest.approx(200e3, rel=0.1)
     # A loss that is logged is one value.
     assert finding(values_read(1), "host-metrics") is None

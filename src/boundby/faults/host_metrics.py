@@ -50,11 +50,13 @@ _METRICS = re.compile(
 _FEWEST_READS = 4
 _MOST_LINES = 4  # display limit
 _NUMBER = 8  # bytes, at most
+_METRIC = "hits += (prediction == target).sum()  # whole tensors; read it when it is printed"
+_VALUES = "values = x.tolist()  # one read of a whole tensor; or compute with tensors, unread"
 
 
 def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
-    rows = metrics.copy()
+    by_metrics, rows = list(times.values()), metrics.copy()
     # On a device step, reading values is `host-sync`.
     own = _lines_of_own_reads(step) if step.device == "cpu" else ()
     for line in _reading_lines(step) if own else ():
@@ -76,7 +78,7 @@ def detect(step: StepView) -> Detection | None:
         expected=without_rows(step, rows, HOST_METRICS_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
-        change="hits += (prediction == target).sum()  # whole tensors; read it when it is printed",
+        change=_METRIC if sum(by_metrics) > 0.5 * sum(times.values()) else _VALUES,
         assumes="the metric is not needed in every step, or whole tensors can be compared",
     )
 
@@ -160,7 +162,7 @@ def _reading_lines(step: StepView) -> list[str]:
 
 FAULT = Fault(
     id="host-metrics",
-    title="Metrics are computed on the host",
+    title="Values are read one by one, or metrics computed, on the host",
     kind="mistake",
     group="overhead",
     document=__doc__,
