@@ -63,7 +63,7 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about a variant for another reason than its time."""
+    """A decision about a variant that does not follow from its time."""
 
     outcome: Outcome
     why: str

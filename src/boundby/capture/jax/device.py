@@ -16,9 +16,10 @@ _BEHIND_NS = 50_000
 
 @dataclass(slots=True)
 class Mark:
-    """The end of a step: on the host, an array that is ready when its work is done, and when that
-    was, where the host has waited for it. `in_time`: its work was done before the host ended the
-    next step, or that of the step before was done before the host ended this one."""
+    """The end of a step on the host, with an array that is ready when the step's work is done, and
+    the time when it was ready if the host has waited for it. `in_time`: its work was done before
+    the host ended the next step, or that of the step before was done before the host ended this
+    one."""
 
     host_ns: int
     array: Any

@@ -100,7 +100,7 @@ class Function:
         return changed
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of what runs now."""
+        """Call the active variant of the function."""
         return (self.variant or self.compiled)(*args, **kwargs)
 
 
@@ -202,7 +202,8 @@ class JaxHooks:
     def _loop(
         self, position: int, keyword: str, original: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """A loop outside of any compiled function is a program like one: of its body's code."""
+        """Wrap a loop primitive: outside of compiled functions its call is observed like that of a
+        function with the code of the loop's body."""
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -324,7 +325,7 @@ class JaxHooks:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """The call itself; one of a variant that fails is made once more as the script has it."""
+        """Make the call. If a variant fails, call the script's own function."""
         if function.variant is None:
             return original(*args, **kwargs)
         try:

@@ -146,7 +146,7 @@ class JaxRecorder:
         self.finder.mark()
 
     def computed(self, result: object) -> None:
-        """The step that is about to end has computed this."""
+        """Record a result of the step that is about to end."""
         self.finder.keep(result)
 
     def _step_ended(self, ended: StepKind, array: Any) -> None:
@@ -184,7 +184,8 @@ class JaxRecorder:
             self._compile_ns = self._compilations.spent_ns
 
     def give_up(self, *, count_on: bool) -> list[Exception]:
-        """boundby failed: what is under way in the script's process ends."""
+        """End everything that is active in the script's process, after an error of boundby; return
+        further errors."""
         failed: list[Exception] = []
         quietly = Guard(failed.append)
         quietly.do(self.windows.finish)

@@ -27,7 +27,7 @@ _CALLS_WITHOUT_STATE = 5
 
 
 class JaxStepFinder:
-    """Tells where a step ends: `on_step(kind, array)` with an array of its results."""
+    """Finds where steps end; calls `on_step(kind, array)` with an array of the step's results."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class JaxStepFinder:
         return False
 
     def mark(self) -> None:
-        """The script says itself that a step ends here."""
+        """End a step where the script marks it."""
         if not self.marks and self.anchor is not None:
             self._on_restart()
         self.marks += 1
@@ -145,7 +145,7 @@ class JaxStepFinder:
         return lambda result: self._step_ended(called, shape, result)
 
     def keep(self, result: Any) -> None:
-        """The latest step is complete when the smallest of these arrays is."""
+        """Keep the smallest of these arrays: the latest step is complete when it is."""
         leaves = compat.leaves(self._jax, result)
         self._latest = min(leaves, key=lambda leaf: leaf.size, default=self._latest)
 

@@ -108,7 +108,7 @@ def kernels_of(source: str) -> list[OpCall]:
 
 
 def _types(tree: ast.Module) -> Iterator[tuple[str, list[tuple[str | None, bool]]]]:
-    """For each kernel its arguments' dtypes, and whether it updates them in place."""
+    """The dtypes of each kernel's arguments, and whether it updates them in place."""
     for statement in tree.body:
         match statement:
             case ast.Assign(

@@ -99,7 +99,7 @@ def _own_functions(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def _find(host: HostEvents, known: Details) -> dict[int, Detail]:
-    """The operators among the rows; the runtime's calls have the identifier of theirs."""
+    """The operators among the rows; runtime calls have the identifier of their operator."""
     rows = np.flatnonzero((host.external >= 0) & ~np.isin(host.kind, _RUNTIME)).tolist()
     found = {row: known.operators.get(int(host.external[row])) for row in rows}
     return {row: detail for row, detail in found.items() if detail is not None}

@@ -35,8 +35,8 @@ class Segment(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """A moment on the way back: the end or the start of work, or the host before action `number` is
-    done."""
+    """A point on the way back along the path: the end or the start of a piece of work, or the host
+    before action `number` is done."""
 
     at: str
     number: int

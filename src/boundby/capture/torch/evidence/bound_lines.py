@@ -7,7 +7,8 @@ from typing import Any
 
 
 class BoundLines:
-    """Lines by the memory of a tensor: a batch, and the tensor that it is a part of, are one."""
+    """Records which lines bound a tensor, by its memory: a part of a tensor counts as the
+    tensor."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -25,7 +26,7 @@ class BoundLines:
             known[1].append(line)
 
     def of(self, tensor: Any) -> list[str]:
-        """The latest line first."""
+        """The lines that bound the tensor, the latest first."""
         memory = self._memory_of(tensor)
         known = self._of_memory.get(memory) if memory is not None else None
         return known[1][::-1] if known is not None else []

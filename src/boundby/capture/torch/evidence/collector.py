@@ -180,9 +180,10 @@ class EvidenceCollector(StepHook):
         )
 
     def _rebuilt(self, fixed: bool) -> list[RebuiltTensor]:
-        """`fixed`: on the same inputs in every step, models return the same again; trained ones do
-        not, but for frozen parts: not on lines that call them. On other inputs they do by chance,
-        as the class of each sample."""
+        """The rebuilt tensors, without results of models. `fixed`: the script uses the same inputs
+        in every step, on which models that are not trained, and frozen parts, return the same
+        results: lines that call models are left out. On changing inputs, equal results of models
+        are chance, as the classes of samples."""
         found = self._assignments.rebuilt()
         if not fixed:
             by_chance = self._calls.lines_of_changing_inputs()

@@ -23,7 +23,8 @@ _HOLDS |= {"ones_like", "tensor", "zeros_like"}
 
 
 class ContinuedPrints:
-    """Fingerprints in which a tensor that continues the last one of its key equals it."""
+    """Fingerprints by key. A tensor that agrees with the last one of its key as far as both reach
+    gets the same fingerprint."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

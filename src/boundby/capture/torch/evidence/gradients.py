@@ -106,8 +106,9 @@ class GradientReader:
                 self._optimizer_lines = lines
 
     def end(self) -> None:
-        """The last step is over: parameters of no optimizer that nothing else changes, or whose
-        gradients are never cleared: what follows others' weights uses none."""
+        """Find unused gradients after the last step: those of parameters that belong to no
+        optimizer and that either nothing changes or whose gradients are never cleared, because they
+        follow other weights."""
         optimizer_class = self._torch.optim.Optimizer
         for one in gc.get_objects():
             if issubclass(type(one), optimizer_class):
@@ -186,12 +187,14 @@ class GradientReader:
 
     @property
     def waits_for_clearing(self) -> bool:
-        """Whether steps on gradients already used continue, and their end has not been seen."""
+        """Whether an optimizer still steps on gradients that it has used already, and their
+        clearing has not been seen."""
         on_used = any(count > 1 for count in self._stepped.values())
         return on_used and not any(count > 1 for count in self._cycles)
 
     def uncleared(self) -> UnclearedSteps | None:
-        """The first cycle of each parameter may have begun before it was observed."""
+        """The optimizer's steps between two clearings, if several. The first cycle of each
+        parameter is left out, because it may have begun before it was observed."""
         if not self._cycles or max(self._cycles) <= 1:
             return None
         return UnclearedSteps(where=self._optimizer_lines, steps_per_clear=max(self._cycles))
