@@ -50,6 +50,16 @@ def test_evaluation_of_a_fifth_of_the_run_is_not_reported() -> None:
     assert detect(evaluation_dominates, train=TRAIN, eval=part("eval", 250)) is None
 
 
+@pytest.mark.parametrize(("count", "saved_ms"), [(50, 245.0), (20, None)])
+def test_evaluation_after_every_few_steps_is_reported(count: int, saved_ms: float | None) -> None:
+    """Of 100 training steps; one evaluation in 100 is left."""
+    found = detect(evaluation_dominates, train=TRAIN, eval=part("eval", 250, count))
+    assert (found is None) == (saved_ms is None)
+    if found is not None and found.of_run_ns is not None:
+        assert found.of_run_ns.expected == pytest.approx(saved_ms * 1e6)
+        assert "50 times less often" in found.change
+
+
 def test_evaluation_with_gradients_is_found_unless_step_evidence_shows_it() -> None:
     evaluated = part("eval", 400, 4, recorded_ns=200e6, details={"a.py:7": 400e6})
     found = detect(recorded_evaluation, train=TRAIN, eval=evaluated)

@@ -89,6 +89,14 @@ USUAL_EVALUATION = Assumption(
     meaning="Evaluation beside training that is not reported.",
     source="Assumed.",
 )
+STEPS_AN_EVALUATION = Assumption(
+    value=100,
+    low=20,
+    high=1000,
+    unit="steps",
+    meaning="Training steps for one evaluation that are enough where it follows every few steps.",
+    source="Assumed.",
+)
 USUAL_CHECKPOINTS = Assumption(
     value=0.01,
     low=0.001,
