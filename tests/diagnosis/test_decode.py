@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from boundby.diagnosis.decode import decode_limit
@@ -76,3 +77,14 @@ def test_steps_that_do_not_decode_have_a_note_instead(rows: int, kind: str, trai
     found = decode_limit(MODEL, timeline, records, round_machine(), wall_ns=1e6, kind=kind)
     assert isinstance(found, Note)
     assert found.code == "model-not-used"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "wall_ns", "why"), [(96, 1e6, "as wide as tiny"), (64, 1e3, "another model")]
+)
+def test_config_of_another_model_gives_no_limit(hidden: int, wall_ns: float, why: str) -> None:
+    """The step's product is 64 wide; 8 MB take longer than a microsecond."""
+    timeline, records = step(1, passes=1)
+    model = msgspec.structs.replace(MODEL, hidden=hidden)
+    found = decode_limit(model, timeline, records, round_machine(), wall_ns=wall_ns, kind="step")
+    assert isinstance(found, Note) and why in found.text

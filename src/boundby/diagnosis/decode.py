@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from boundby.model import DTYPE_BYTES, Machine, Note, OpCall, Tensor, Timeline
+from boundby.model import DTYPE_BYTES, Machine, Note, OpCall, Tensor, Timeline, units
 from boundby.model.diagnosis import DecodeLimit
 from boundby.model.weights import ModelWeights
 from boundby.step.inference import infers
@@ -33,6 +33,8 @@ def decode_limit(
     if kind == "prefill" or (not infers(timeline) and len(timeline.calls)):
         return _unused("the step is not one of decoding")
     tokens, dtype_bytes = _products(weights, timeline)
+    if tokens is None and any(_multiplies(call.name) for call in timeline.calls):
+        return _unused(f"no product of the step is as wide as {weights.name} ({weights.hidden})")
     if tokens is not None and tokens > (machine.critical_batch or math.inf):
         return _unused(f"{tokens} tokens at a time are limited by arithmetic")
     attention = [record for record in op_records if record.call >= 0 and _attends(record)]
@@ -43,6 +45,11 @@ def decode_limit(
     attention_bytes = [record.cost.bytes for record in attention if record.cost is not None]
     cached = sum(attention_bytes) if attention_bytes else None
     limit_ns = (read + (cached or 0.0)) / rate * 1e9
+    if limit_ns > _LONGEST * wall_ns:
+        return _unused(
+            f"reading the weights of {weights.name} takes at least {units.time(limit_ns)}, longer "
+            "than the step: it is another model, or divided among more devices"
+        )
     return DecodeLimit(
         model=weights.name,
         passes=passes,
@@ -54,6 +61,10 @@ def decode_limit(
         limit_ns=limit_ns,
         share=limit_ns / wall_ns if wall_ns > 0 else 0.0,
     )
+
+
+# A step's time without the profiler is an estimate.
+_LONGEST = 1.5
 
 
 def _attends(record: OpRecord) -> bool:
