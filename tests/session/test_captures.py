@@ -105,3 +105,16 @@ def test_replay_with_as_many_kernels_as_its_capture_is_matched_in_order(tmp_path
     assert "capture-differs" not in codes(found)
     other = boundby.load(replayed(tmp_path), capture=captured(tmp_path, launches=3))
     assert "mylib::activate" not in {row.name for row in other.ops}
+
+
+def test_capture_beside_a_trace_is_no_rank(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    replayed(folder)
+    captured(folder)
+    found = boundby.load(folder)
+    assert not found.ranks
+    text = next(note.text for note in found.notes if note.code == "other-files")
+    assert "captured.json" in text and "--capture" in text
+    alone = boundby.load(folder / "captured.json")
+    assert "graph-captured" in codes(alone) and "other-files" not in codes(alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -252,16 +252,29 @@ def diagnose_traces(
         )
     else:
         members = read_member(paths[0], machine, wall_ns, index, weights, recording)
-    ranks = [member for member in members if member.is_trace] or members
+    traces = [member for member in members if member.is_trace] or members
+    ranks = [member for member in traces if not _is_capture(member)] or traces
     if len(ranks) == 1 and ranks[0].diagnosis is not None:
         diagnosis = ranks[0].diagnosis
     else:
         diagnosis = combine(ranks)
-    others = [Path(member.path).name for member in members if not member.is_trace]
-    if not others:
-        return diagnosis
-    note = Note(code="other-files", text=f"not traces, left out: {', '.join(others)}")
-    return msgspec.structs.replace(diagnosis, notes=[*diagnosis.notes, note])
+    notes = list(diagnosis.notes)
+    if captures := _names_of(member for member in traces if member not in ranks):
+        text = f"captures of graphs, left out: {captures} (--capture FILE uses one)"
+        notes.append(Note(code="other-files", text=text))
+    if others := _names_of(member for member in members if member not in traces):
+        notes.append(Note(code="other-files", text=f"not traces, left out: {others}"))
+    return msgspec.structs.replace(diagnosis, notes=notes)
+
+
+def _is_capture(member: Member) -> bool:
+    """Whether a trace shows the capture of a graph, and no step that ran."""
+    found = [] if member.diagnosis is None else member.diagnosis.notes
+    return any(note.code == "graph-captured" for note in found)
+
+
+def _names_of(members: Iterable[Member]) -> str:
+    return ", ".join(Path(member.path).name for member in members)
 
 
 def _collective_times(timeline: Timeline | None) -> list[float]:
