@@ -19,6 +19,7 @@ from boundby.capture.kineto.events import (
 from boundby.capture.kineto.metadata import Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
+from boundby.capture.kineto.old_convolutions import complete
 from boundby.capture.kineto.origins import Origins, named, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
@@ -59,12 +60,13 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     )
     calls, keys = _compact([host.call], range(len(columns.calls)))
     parsed = [arguments.parse(columns.calls[number]) for number in keys]
+    call = complete(calls[0], parsed, origins.forward)
     kernels = [columns.names[n] for n in names]
-    _set_list_dtypes(parsed, np.append(calls[0], NONE)[links.op], used[1], kernels)
+    _set_list_dtypes(parsed, np.append(call, NONE)[links.op], used[1], kernels)
     return Timeline(
         start_ns=step.start_ns,
         end_ns=step.end_ns,
-        host=_host_events(host, parent, used[0], calls[0], origins, columns.threads),
+        host=_host_events(host, parent, used[0], call, origins, columns.threads),
         device=DeviceEvents(
             start_ns=device.start,
             duration_ns=device.duration,
