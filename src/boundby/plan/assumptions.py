@@ -197,15 +197,15 @@ NVFP4_GROUP = 64
 DECODE_KERNELS = 6
 # Each of them, in a replayed graph or a compiled engine.
 DECODE_KERNEL_NS = 2_500.0
-# Once per token: sampling, bookkeeping of the engine (range 0.1 to 2 ms).
-DECODE_FIXED_NS = 300_000.0
+# Once per token: sampling, bookkeeping of the engine (range 0.1 to 2 ms). FITTED.
+DECODE_FIXED_NS = 600_000.0
 # vLLM before it captured graphs (2023): eager operators, one process per chip. FITTED.
 VLLM_2023_HOST_NS = 85_000.0
 # The most that the matrix-vector kernels of an engine read, on any chip: too few bytes in flight
 # for HBM (llama.cpp of May 2024: 0.9 TB/s on A100, 1.15 on H100 PCIe). FITTED.
 ENGINE_STREAM_BYTES_PER_S = {"llama.cpp": 1.05e12}
 # Vector operations to unpack and scale one weight of 8 or 4 bits (range 2 to 8). FITTED.
-UNPACK_FLOPS = 5.0
+UNPACK_FLOPS = 3.5
 # The most sequences that servers batch, and the share of memory they fill.
 LARGEST_BATCH, SERVE_MEMORY_SHARE = 512, 0.9
 
