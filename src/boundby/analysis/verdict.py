@@ -29,7 +29,7 @@ _MOSTLY_SLOW = 0.5  # above: a majority of the time
 _MOSTLY_NETWORK = 0.5  # above: a majority of the time
 # Assumed: below this, transfers are not what the reader should look at first.
 _MOSTLY_TRANSFER = 0.25
-_MOSTLY_OF_ONE = 0.5
+_MOSTLY_OF_ONE = 0.5  # above: a majority of the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
-_CALLS = 2
+_CALLS = 2  # display limit
 _ONCE = "step = jax.jit(step)  # once, before the loop"
 _OTHER = "pad batches to a few shapes; pass numbers that change as arrays, not as static arguments"
 _CHANGES = {

@@ -30,7 +30,7 @@ _PROBABILITIES = ("aten::softmax", "aten::_softmax", "aten::sigmoid")
 _LOGS = ("aten::log", "aten::log_")
 # What keeps the logarithm finite, or takes it of the opposite.
 _GUARDS = ("aten::add", "aten::clamp", "aten::clamp_min", "aten::clip", "aten::rsub", "aten::copy")
-_MOST_BETWEEN = 4
+_MOST_BETWEEN = 4  # time limit: operators between the two
 _BACKWARD_OF_LOG = ("aten::div", "aten::reciprocal")
 
 

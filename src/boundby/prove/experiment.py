@@ -49,7 +49,7 @@ _MAX_DIAGNOSIS_SHARE = 1 / 3
 # The share of the budget reserved for processes after the live one: the final check and fixes that
 # need a new process.
 _MAX_RESERVED_SHARE = 0.35
-_FINAL_PROCESSES = 2
+_FINAL_PROCESSES = 2  # the script and its patched copy
 # To end the last process and report.
 _FINISHING_S, _FINISHING_SHARE = 2.5, 0.025
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"

@@ -15,6 +15,11 @@ from dataclasses import dataclass
 # one, unless it takes longer than this and longer than everything before it.
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
 _LONG_ROW_NS = 1e9  # assumed: a row of other steps this long is an evaluation
+# Steps are steady when the last ones differ by at most this share; or, on a busy host where they
+# never do, when they are no longer faster than the steps before them.
+_STEADY = 0.10
+STEADY_STEPS = 3  # for a median
+_FASTER = 0.95  # assumed: less is within the noise of a busy host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,17 @@ def main_kind(samples: Sequence[Sample]) -> str | None:
     often = min(3, max(map(len, times.values())))
     seen = [kind for kind in times if len(times[kind]) >= often]
     return max(seen, key=lambda kind: len(times[kind]) * statistics.median_low(times[kind]))
+
+
+def are_steady(times: Sequence[float]) -> bool:
+    """Whether the last of these steps, of one kind, are as fast as the following ones will be."""
+    before, recent = times[-2 * STEADY_STEPS : -STEADY_STEPS], times[-STEADY_STEPS:]
+    if len(recent) < STEADY_STEPS:
+        return False
+    middle = statistics.median(recent)
+    if max(recent) - min(recent) <= _STEADY * middle:
+        return True
+    return len(before) == STEADY_STEPS and middle >= _FASTER * statistics.median(before)
 
 
 class KindCount:

@@ -19,15 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from boundby.capture.process.instruments import Device, EvidenceObserver, Observer, Profiler
-from boundby.capture.process.kinds import KindCount, Sample, main_kind
+from boundby.capture.process.kinds import (
+    STEADY_STEPS,
+    KindCount,
+    Sample,
+    are_steady,
+    main_kind,
+)
 from boundby.capture.process.plan import PROFILER_START, Plan, is_known
 from boundby.capture.torch.phases import Phases
 
-# Warm-up ends when the last steps of the main kind differ by at most this share; or, on a busy host
-# where they never do, when they are no longer faster than the steps before them.
-_STABLE = 0.10
-_STABLE_STEPS = 3  # steps for a median
-_FASTER = 0.95  # assumed: less is within the noise of a busy host
 # The longest that warm-up waits for another kind of step that is known to come: evaluations over a
 # data set take tens of seconds on a CPU.
 _MOST_AWAITED_NS = 60e9
@@ -246,13 +247,7 @@ class Windows:
             return True
         main = self.main_kind
         times = [sample.ns for sample in self.warmup[1:] if sample.kind == main]
-        before, recent = times[-2 * _STABLE_STEPS : -_STABLE_STEPS], times[-_STABLE_STEPS:]
-        if count < self._plan.least_warmup or len(recent) < _STABLE_STEPS:
-            return False
-        middle = statistics.median(recent)
-        if max(recent) - min(recent) <= _STABLE * middle:
-            return True
-        return len(before) == _STABLE_STEPS and middle >= _FASTER * statistics.median(before)
+        return count >= self._plan.least_warmup and are_steady(times)
 
     def _open_clean(self) -> None:
         self._device.sync()
@@ -292,7 +287,7 @@ class Windows:
                 # Of the host's times between step ends: they equal the device's once the host has
                 # to wait for it.
                 return is_known(self._times, plan.known)
-        return spent_s > plan.most_clean_s and count >= _STABLE_STEPS
+        return spent_s > plan.most_clean_s and count >= STEADY_STEPS
 
     def _close_clean(self) -> None:
         self._device.sync()

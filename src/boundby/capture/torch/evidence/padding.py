@@ -7,7 +7,7 @@ from typing import Any
 
 # The smallest share of padding in a batch of this many numbers that is reported.
 _LEAST = 0.1
-_FEWEST = 64
+_FEWEST = 64  # elements; assumed: padding of smaller tensors costs nothing
 # Numbers that are often zero, as counts of words, are no padding where rows end with some.
 _MOST_BLANKS = 0.02
 _MOST_NUMBERS = 16 << 20  # time limit
