@@ -54,3 +54,10 @@ def test_sustained_rates_stay_below_the_printed_peak() -> None:
         for unit, figure in chip.sustained.items():
             assert figure.value < chip.figures[unit].value, chip.name
             assert datasheet.source(figure.source), chip.name
+
+
+def test_more_power_at_the_same_printed_rate_is_a_higher_sustained_rate() -> None:
+    """GB300 at 1400 W, GB200 at 1200 W: the rate grows with the square root."""
+    for unit in ("matmul.bfloat16", "matmul.float8"):
+        ratio = chips.find("gb300").sustained_rate(unit) / chips.find("gb200").sustained_rate(unit)
+        assert ratio == pytest.approx((1400 / 1200) ** 0.5, rel=0.001)

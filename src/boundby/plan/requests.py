@@ -116,7 +116,8 @@ def plan(
 
     `model` is a name of the table, a Hugging Face config.json or a `ModelConfig`; `chip` a name or
     a saved machine; `mesh` ways per axis. Without a mesh the fastest layout of `chips_count` chips
-    that fits is planned. `batch` counts sequences, or tokens; a sequence has 4096 tokens, fewer if
+    that fits is planned, without a `micro_batch` the fastest size that fits. `batch` counts
+    sequences, or tokens; a sequence has 4096 tokens, fewer if
     the model has fewer positions, or those of one image, unless `sequence` says otherwise.
     `compiled` programs have no host time per operator. `attention` is "fused", "softmax" (its
     softmax alone is fused) or "eager" (separate operators). Times of the result are in ns.
