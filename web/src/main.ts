@@ -26,7 +26,7 @@ function diagnosisPage(diagnosis: Diagnosis): HTMLElement[] {
     ["Evidence", tables(diagnosis)],
     ["Ranks", ranks(diagnosis)],
     ["Machine", computer.element],
-    ["How it is known", provenance(diagnosis)],
+    ["Measurement", provenance(diagnosis)],
   ];
   const present = parts.filter((part): part is [string, HTMLElement] => Boolean(part[1]));
   startNear(roof?.element, roof?.start);

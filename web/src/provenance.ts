@@ -1,4 +1,4 @@
-// How all of this is known: the observer's cost, the host's own time, what else was seen.
+// How the step was measured: the profiler's cost, host times, other kinds of steps.
 
 import type { Diagnosis } from "./content";
 import { h, section } from "./dom";
@@ -12,7 +12,7 @@ export function provenance(diagnosis: Diagnosis): HTMLElement | null {
   if (!facts.length && !causes.length) return null;
   return section(
     "known",
-    "How it is known",
+    "Measurement",
     null,
     h("dl", { class: "facts" }, facts.flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)])),
     causes.length > 0 && h("h3", {}, "Idle time by cause"),
@@ -28,14 +28,14 @@ function observed({ step }: Diagnosis): [string, string][] {
   if (step.profiled_ns) {
     facts.push(["profiled", `${time(step.profiled_ns)} with the profiler; ${time(step.wall_ns)} is an estimate without it (${time(step.wall_interval_ns[0])} to ${time(step.wall_interval_ns[1])})`]);
   } else if (step.dilation) {
-    facts.push(["observer", `the profiled step took ${step.dilation.toFixed(2)}x a clean one${step.inferred_share ? `; ${share(step.inferred_share)} of the step is idle time, divided as in the profile` : ""}`]);
+    facts.push(["profiler", `the profiled step took ${step.dilation.toFixed(2)}x a clean one${step.inferred_share ? `; ${share(step.inferred_share)} of the step is idle time, divided as in the profile` : ""}`]);
   }
-  if (step.replay_error !== null) facts.push(["replay", `the replayed step is off by ${share(Math.abs(step.replay_error))}`]);
+  if (step.replay_error !== null) facts.push(["simulation", `the simulated step differs from the measured one by ${share(Math.abs(step.replay_error))}`]);
   if (step.samples_ns.length > 1) {
     facts.push([`${step.wall_source} steps`, `${step.samples_ns.length}, from ${time(Math.min(...step.samples_ns))} to ${time(Math.max(...step.samples_ns))}`]);
   }
-  if (step.phases.length) facts.push(["host alone takes", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
-  for (const other of step.others) facts.push(["also seen", `${other.kind === "step" ? "" : `${other.kind}: `}${counted(other.steps, "step")} of ${time(other.wall_ns)}`]);
+  if (step.phases.length) facts.push(["host time by phase", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
+  for (const other of step.others) facts.push(["other steps", `${other.kind === "step" ? "" : `${other.kind}: `}${counted(other.steps, "step")} of ${time(other.wall_ns)}`]);
   return facts;
 }
 
@@ -73,7 +73,7 @@ function used({ utilisation, machine, decode_limit: limit, step }: Diagnosis): [
   }
   if (typeof utilisation.device === "number") facts.push(["device busy", share(utilisation.device)]);
   if (typeof utilisation.host_lead_ns === "number") {
-    facts.push(["host ahead of device", `${time(utilisation.host_lead_ns)} in the median, profiled`]);
+    facts.push(["launch lead", `kernels start ${time(utilisation.host_lead_ns)} after their launch (median, profiled)`]);
   }
   return facts;
 }

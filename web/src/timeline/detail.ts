@@ -24,8 +24,8 @@ function sliceList(diagnosis: Diagnosis, layout: Layout, { track, index }: Place
     ["operator", op && track.kind === "stream" ? shortName(op.name) : null],
     ["shapes", op?.shapes],
     ["bound by", bound ? (BOUNDS[bound] ?? bound) : null],
-    ["floor", floor >= 0 ? `${time(floor)}, ${share(ns ? floor / ns : null)} of its time` : null],
-    ["above floor", floor >= 0 && ns > floor ? time(ns - floor) : null],
+    ["roofline minimum", floor >= 0 ? `${time(floor)}, ${share(ns ? floor / ns : null)} of its time` : null],
+    ["above the minimum", floor >= 0 && ns > floor ? time(ns - floor) : null],
     [track.kind === "idle" ? "why" : "is", cause ? (track.kind === "idle" ? (CAUSES[cause] ?? cause) : cause) : null],
     ["after its launch", queued === null ? null : time(Math.max(0, queued))],
   ];

@@ -127,7 +127,7 @@ function words(diagnosis: Diagnosis, layout: Layout): string {
   if (step.dilation) parts.push(`${step.dilation.toFixed(2)}x a clean one: gaps are wider here than without a profiler`);
   else if (step.wall_source === "profiled" && !estimated) parts.push("with the profiler's own cost in it");
   if (drawn && drawn < step.kernels) parts.push(`the longest ${drawn.toLocaleString("en-US")} of ${step.kernels.toLocaleString("en-US")} kernels`);
-  return `${parts.join("; ")}. Drag to move, Ctrl and wheel to zoom, or the arrow keys; a click ties a kernel to its launch.`;
+  return `${parts.join("; ")}. Drag to move, Ctrl and wheel to zoom, or the arrow keys; click a kernel to see its launch.`;
 }
 
 function legend(layout: Layout): HTMLElement {
