@@ -94,6 +94,7 @@ class LiveEngine(StepHook):
         self._open: _OpenBlock | None = None
         self._kind: str | None = None
         self._warm: list[float] = []
+        self._compiled_before = compiled_ns()
         self._began: float | None = None
         self._last: float | None = None
         self._restore_random: Callable[[], None] | None = None
@@ -228,7 +229,7 @@ class LiveEngine(StepHook):
         self._recorder.is_open = False
         self._kind = self._main_kind()
         self._sites.close()
-        self.search.program_compiled(compiled_ns() / 1e9)
+        self.search.program_compiled((compiled_ns() - self._compiled_before) / 1e9)
         self._raise_compile_limits()
         self._next(lambda: next(self._plan))
 
