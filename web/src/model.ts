@@ -386,6 +386,7 @@ export interface Proof {
   against: string;
   replaces: string;
   fresh: boolean;
+  patched: boolean;
   before_ns: number[];
   after_ns: number[];
   speedup: Speedup | null;

@@ -66,7 +66,8 @@ class Proof(Record, frozen=True, kw_only=True):
     `fixes` are those applied together, by name, and `treatment` is their label. `against` is the
     label of the fixes that were applied on both sides; empty for the unchanged program. `replaces`
     is that of the fixes that were applied on the other side alone, because they exclude it.
-    `fresh`: alternating processes of the script, instead of blocks of steps in one.
+    `fresh`: alternating processes of the script, instead of blocks of steps in one. `patched`:
+    those of the script and of its patched copy.
     """
 
     faults: list[str]
@@ -75,6 +76,7 @@ class Proof(Record, frozen=True, kw_only=True):
     against: str = ""
     replaces: str = ""
     fresh: bool = False
+    patched: bool = False
     before_ns: list[float] = []
     after_ns: list[float] = []
     speedup: Speedup | None = None
@@ -91,6 +93,8 @@ class Proof(Record, frozen=True, kw_only=True):
     @property
     def setting(self) -> str:
         """What it was measured with: the words that follow the name of the fix."""
+        if self.patched:
+            return " as a patch"
         if self.fresh:
             return " in fresh processes"
         beside = f" beside {self.against}" if self.against else ""

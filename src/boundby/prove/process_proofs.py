@@ -57,6 +57,7 @@ def final_proof(
         fixes=names_of(applied_keys, candidates),
         treatment=label_of(names_of(applied_keys, candidates)),
         fresh=True,
+        patched=True,
         before_ns=final.before_ns,
         after_ns=final.after_ns,
         speedup=speedup,
