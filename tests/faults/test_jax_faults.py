@@ -150,6 +150,21 @@ def test_eager_operator_cost_is_line_time_without_compiled_calls() -> None:
     assert more.saving_ns.expected > found.saving_ns.expected
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["_threefry_split", "unstack"], "jax.random.split(key, n)"), (["add"], "@jax.jit")],
+)
+def test_keys_split_on_the_host_have_their_own_advice(names: list[str], words: str) -> None:
+    scene = Scene(end=1000)
+    for at in range(8):
+        name = f"PjitFunction({names[at % len(names)]})"
+        scene.on_host(100 * at, 100 * at + 80, HostKind.OP, name)
+    scene.on_device(800, 1000, launch=scene.on_host(790, 800, HostKind.OP, "PjitFunction(step)"))
+    facts = JaxFacts(functions=[JaxFunction(name="step")])
+    found = sure(_model(at_line(scene.timeline(), "train.py:9"), facts), "jax-eager-operators")
+    assert words in found.change
+
+
 def _with_python(*, calls: bool) -> StepModel:
     scene = Scene(end=1000)
     scene.on_host(0, 700, HostKind.PYTHON, "train.py(9): main")

@@ -92,7 +92,8 @@ def _do(row: LineRow, findings: Sequence[Finding]) -> str:
     of_most = [each for each in about_line if not _is_small_part(each[1], row)]
     for number, one in (of_most or about_line)[:1]:
         title = one.title or one.fault
-        words = f"{title[:1].lower()}{title[1:]}"
+        # "JAX compiles again" keeps its capitals.
+        words = title if title[1:2].isupper() else f"{title[:1].lower()}{title[1:]}"
         if of_most:
             return f"Finding {number} is about it: {words}."
         return f"Finding {number} is about a small part of it: {words}."

@@ -18,14 +18,25 @@ _NO_STEP = (
     "repeated calls of an outermost module or compiled function, or else for backward passes "
     "(seen: {seen}); mark the end of a step in the script with boundby.step()"
 )
+_NO_JAX_STEP = (
+    "no step was found: boundby looks for repeated calls of functions under jax.jit, of gradient "
+    "functions and of loops of jax.lax (seen: {seen}); put the step under jax.jit, or mark its end "
+    "in the script with boundby.step()"
+)
+# A script that calls its compiled functions no more often may have all its steps in one call.
+_FEW_CALLS = 4
 
 
 def require_step(observation: Observation) -> StepTiming:
     """The step to diagnose; an error with the reason if none was found."""
     if observation.step is None:
         seen_words = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
-        words = _NO_STEP.format(seen=seen_words)
-        if observation.seen.get("calls") and not observation.seen.get("optimizer steps"):
+        is_jax = observation.framework == "jax"
+        words = (_NO_JAX_STEP if is_jax else _NO_STEP).format(seen=seen_words)
+        calls = observation.seen.get("calls", 0)
+        if is_jax and 0 < calls <= _FEW_CALLS:
+            words += "; a call that contains many steps cannot be divided: take fewer in a call"
+        elif not is_jax and calls and not observation.seen.get("optimizer steps"):
             words += ", or count every call of the model as a step: --step-by forward"
         if observation.started:
             others = " or ".join(observation.started)

@@ -23,6 +23,8 @@ Measured on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import JITTED_CALLS_SHARE, JITTED_CPU_CALLS_SHARE
@@ -30,6 +32,11 @@ from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import eager_calls, overhead_ns
 from boundby.step.model import StepView
 
+_WHOLE = "@jax.jit  # around the whole step: gradients, update and metrics"
+_KEYS = "keys = jax.random.split(key, n)  # one call for all; or split inside of the jitted step"
+# What jax.random runs for new keys, and what their unpacking runs.
+_OF_KEYS = ("_threefry_split", "_threefry_fold_in", "_threefry_seed", "_split", "_fold_in")
+_UNPACKS = ("unstack", "_unstack")
 # Fewer calls are bookkeeping: splitting a random key, making a batch.
 _FEWEST = 4
 
@@ -51,11 +58,17 @@ def detect(step: StepView) -> Detection | None:
             high=min(share.high * calls.host_ns, share.high * step.wall_ns),
         ),
         where=calls.where,
-        change="@jax.jit  # around the whole step: gradients, update and metrics",
+        change=_KEYS if _splits_keys(calls.names) else _WHOLE,
         assumes="the step's shapes stay the same",
         evidence=f"{count} operators are called one by one in a step ({', '.join(common)}), "
         f"{units.time(calls.host_ns / count)} of the host each",
     )
+
+
+def _splits_keys(names: Mapping[str, int]) -> bool:
+    """Whether nearly all operators make keys of the random generator."""
+    others = sum(names[name] for name in names if name not in (*_OF_KEYS, *_UNPACKS))
+    return any(name in _OF_KEYS for name in names) and others * 4 < sum(names.values())
 
 
 FAULT = Fault(

@@ -7,7 +7,7 @@ What it looks for
 Why it costs time
     The program stops at each of them: its arguments are copied to the host, Python runs under its
     global lock, and only then the next operator starts. A callback takes hundreds of microseconds
-    where an operator takes one.
+    where an operator takes one. Python itself dispatches such a program, not JAX's fast path.
 
 What to change
     Return the values from the step, keep them in a list, and print or log them once every hundred
@@ -17,15 +17,17 @@ When it does not help
     When a step takes much longer than its callbacks.
 
 Measured on
-    A training step with 8 callbacks on a CPU spent 80% of its time in them.
+    A training step with 8 callbacks on a CPU spent 80% of its time in them. A small training step
+    on one core of a Xeon: 372 us, with one `jax.debug.print` 1372 us.
 """
 
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.model.assumptions.jax_savings import CALLBACK_LEFT
-from boundby.step.model import StepView
+from boundby.model.assumptions.jax_savings import CALLBACK_DISPATCH_SHARE, CALLBACK_LEFT
+from boundby.step.jax_programs import in_clean_step, own_calls_ns
+from boundby.step.model import Edit, StepView
 
 
 def detect(step: StepView) -> Detection | None:
@@ -38,8 +40,16 @@ def detect(step: StepView) -> Detection | None:
     ]
     if not found:
         return None
-    low, expected, high = (step.scaled(found, left) for left in CALLBACK_LEFT.high_to_low)
     spent = sum(step.op_records[index].ns for index in found)
+    calls_ns = in_clean_step(step, own_calls_ns(step))
+    dispatch = CALLBACK_DISPATCH_SHARE
+    low, expected, high = (
+        step.scaled(found, left)
+        + Edit.save_step(_of_host(step, spent * (1 - left) + share * calls_ns))
+        for left, share in zip(
+            CALLBACK_LEFT.high_to_low, (dispatch.low, dispatch.value, dispatch.high), strict=True
+        )
+    )
     return Detection(
         low=low,
         expected=expected,
@@ -49,6 +59,11 @@ def detect(step: StepView) -> Detection | None:
         assumes="nothing in the step needs what the callback returns",
         evidence=f"{len(found)} callbacks in a step, {units.time(spent / len(found))} each",
     )
+
+
+def _of_host(step: StepView, ns: float) -> float:
+    """What of this time the host's Python has to wait for: a callback holds its global lock."""
+    return ns * step.stall_sensitivity(ns)
 
 
 FAULT = Fault(

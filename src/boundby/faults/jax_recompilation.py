@@ -109,7 +109,7 @@ def _evidence(step: StepView, again: Sequence[JaxCompilation]) -> str:
         parts[0] += f": {', '.join(name for name, _ in names.most_common(3))}"
     new = next((one for one in again if one.is_new), None)
     if new is not None:
-        parts.append(f"jax.jit was given a new function object of {_name(new)} each time")
+        parts.append(f"JAX was given a new function object of {_name(new)} each time")
     else:
         parts += map(_words, _commonest(again)[:2])
     return "; ".join(parts)

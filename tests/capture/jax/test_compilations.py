@@ -81,3 +81,29 @@ def test_a_compilation_is_at_the_line_that_calls_the_function() -> None:
     (one,) = [one for one in seen.compilations if "lambda" in one.function]
     assert one.place is not None
     assert one.place[0] == __file__
+
+
+def test_a_loop_whose_body_is_defined_again_is_a_new_function() -> None:
+    hooks = JaxHooks()
+    hooks.install(jax)
+
+    class Quiet:
+        def calls(self, *_: Any) -> None:
+            return None
+
+    hooks.watcher = Quiet()
+    seen = Compilations(jax, hooks, lambda: 0)
+
+    def body(total: Any, x: Any) -> Any:
+        return total + x, x
+
+    try:
+        for xs in (jnp.ones(7), jnp.ones(8)):
+            jax.lax.scan(body, 0.0, xs)
+        for _ in range(2):
+            jax.lax.scan(lambda total, x: (total - x, x), 0.0, jnp.ones(9))
+    finally:
+        seen.close()
+        hooks.remove()
+    why = [one.why for one in seen.compilations if "scan" in one.function]
+    assert [one is not None and one.is_new for one in why] == [False, False, False, True]

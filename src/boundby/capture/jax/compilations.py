@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class Compilations:
         self._signatures = Signatures(jax)
         self._step = step
         self._guard = guard or Guard()
+        self._loops: dict[Hashable, list[Any]] = {}
         self._undo = compat.on_compile(jax, self._on_event)
         self.began = time.perf_counter_ns()
 
@@ -66,7 +67,14 @@ class Compilations:
 
     def _compiled(self, function: str, ns: float) -> None:
         call, why = self._hooks.call, None
-        if call is not None and function in (call.function.name, f"jit({call.function.name})"):
+        if call is not None and call.function.is_loop:
+            # Its program is kept with the objects that are its body.
+            bodies = [one for one in (*call.args, *call.kwargs.values()) if callable(one)]
+            before = self._loops.get(call.function.key, bodies)
+            is_new = any(now is not then for now, then in zip(bodies, before, strict=False))
+            why = Explanation(is_new=True) if is_new else None
+            self._loops[call.function.key] = bodies
+        elif call is not None and function in (call.function.name, f"jit({call.function.name})"):
             why = self._signatures.explain(call)
         else:
             # A call that is not watched: the next one of this function is.

@@ -44,6 +44,7 @@ class Function:
         "carries",
         "compiled",
         "has_gradient",
+        "is_loop",
         "is_placed",
         "is_quiet",
         "key",
@@ -67,6 +68,7 @@ class Function:
         self.compiled = compiled
         self.has_gradient = has_gradient  # computes gradients operator by operator
         self.traced_gradient = False  # gradients were taken while it was traced
+        self.is_loop = False  # the body of a loop outside of compiled functions
         self.is_quiet = False  # its calls tell nothing new
         self.library: str | None = None  # whose wrapper of the script's function was compiled
         self.batch: tuple[int, ...] = ()  # the shape of its batch, if known
@@ -211,6 +213,7 @@ class JaxHooks:
                 return original(*args, **kwargs)
             body = args[position] if position < len(args) else kwargs.get(keyword)
             function = self._function(body, None, has_gradient=False)
+            function.is_loop = True
             return self._observed(function, original, args, kwargs)
 
         return call

@@ -96,6 +96,18 @@ CALLBACK_LEFT = Assumption(
     meaning="Share of a callback left if the device computes its value: copies of scalars.",
     source="Assumed.",
 )
+CALLBACK_DISPATCH_SHARE = Assumption(
+    value=0.65,
+    low=0.3,
+    high=0.75,
+    unit="share",
+    meaning=(
+        "Share of the host time of a call saved when its program calls no Python: such programs are"
+        " not called on JAX's fast path."
+    ),
+    source="Measured on one core of a Xeon, jax 0.10: 521 us with a callback, 641 us with a print,"
+    " 164 us without.",
+)
 TRANSFERS_SHARE = Assumption(
     value=0.9,
     low=0.5,
