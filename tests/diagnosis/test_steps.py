@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from boundby.diagnosis.steps import require_step
@@ -19,7 +21,7 @@ from boundby.model.observation import Observation, ObservedDevice
     ],
 )
 def test_a_missing_step_is_explained_in_the_words_of_the_framework(
-    framework: str, calls: int, said: str, unsaid: str
+    framework: Literal["torch", "jax"], calls: int, said: str, unsaid: str
 ) -> None:
     observation = Observation(
         source=framework,
