@@ -48,9 +48,9 @@ def test_step_without_preemption_is_unchanged() -> None:
     assert without_preemption(before, 0.0) == (before, 0.0)
 
 
-def test_longer_calls_beyond_the_lost_time_are_kept() -> None:
-    before = calls(1, 1, 12601, 1)
-    assert without_preemption(before, 5000.0 * US) == (before, 5000.0 * US)
+def test_a_call_longer_than_the_lost_time_loses_no_more_than_that() -> None:
+    after, left = without_preemption(calls(1, 1, 12601, 1), 5000.0 * US)
+    assert took(after) == [1, 1, 7601, 1] and left == 0
 
 
 def test_unlocated_lost_time_remains() -> None:
@@ -60,14 +60,29 @@ def test_unlocated_lost_time_remains() -> None:
     assert left == pytest.approx(6000 * US)
 
 
-def test_calls_that_always_differ_are_kept() -> None:
-    before = calls(1000, 3000, 5000, 7000, 9000, 11000)
-    assert without_preemption(before, 20_000.0 * US) == (before, 20_000.0 * US)
+def test_calls_that_always_differ_are_shortened_alike_except_short_ones() -> None:
+    """A thread that waits for a core does so for half a millisecond or longer."""
+    before = calls(1000, 3000, 400, 5000, 7000, 9000, 11000)
+    after, left = without_preemption(before, 18_000.0 * US)
+    assert took(after) == [500, 1500, 400, 2500, 3500, 4500, 5500]
+    assert left == 0
 
 
-def test_call_without_peers_is_kept() -> None:
+def test_call_without_peers_keeps_a_part() -> None:
     before = calls(9000, 1, call=OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8))))
-    assert without_preemption(before, 9000.0 * US) == (before, 9000.0 * US)
+    after, left = without_preemption(before, 9000.0 * US)
+    assert took(after) == pytest.approx([900, 1])
+    assert left == pytest.approx(900 * US)
+
+
+def test_waiting_for_a_batch_of_a_worker_needs_no_core() -> None:
+    scene = Scene(end=10_000)
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    scene.on_host(0, 5000, HostKind.DATA, name)
+    scene.on_host(5000, 10_000, call=SMALL)
+    after, left = without_preemption(scene.timeline(), 4000.0 * US)
+    assert after.host.duration_ns.tolist() == [5000 * US, 1000 * US]
+    assert left == 0
 
 
 def test_an_operator_of_its_own_shape_is_compared_with_larger_ones() -> None:
@@ -81,7 +96,9 @@ def test_an_operator_of_its_own_shape_is_compared_with_larger_ones() -> None:
         scene.timeline(),
         calls=[OpCall(name="aten::relu", args=(tensor(size),)) for size in (5, 5, 10, 5, 5)],
     )
-    assert without_preemption(smaller, 5000.0 * US) == (smaller, 5000.0 * US)
+    after, _ = without_preemption(smaller, 5000.0 * US)
+    # 5 of 8.9 ms are lost in two long stretches: in this one, and after the last call.
+    assert took(after) == pytest.approx([20, 30, 2193, 20, 20], rel=1e-3)
 
 
 def test_interrupted_python_gets_the_time_of_other_calls() -> None:

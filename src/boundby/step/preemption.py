@@ -1,7 +1,8 @@
 """Removes from a profiled step on a CPU the time in which its thread was preempted inside calls.
 
 The profiler records an interrupted call with all of the time until its thread has a core again. The
-total is known; where it was lost shows at calls that took far longer than others of their kind.
+total is known; where it was lost shows at calls that took far longer than others of their kind. The
+rest was lost between events that are far enough apart for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, OpCall, Timeline
+from boundby.model.intervals import Coverage
 from boundby.step.host_intervals import main_thread
 from boundby.step.nesting import Mask
 
@@ -24,6 +26,8 @@ _SHORTEST_NS = 500_000.0
 _FEWEST_PEERS = 3  # for a median
 # A call whose excess is more than this many times the lost time had another reason.
 _AT_MOST = 1.2
+_MOST_LOST = 0.9  # of a stretch
+_WITH_WORKERS = "_MultiProcessing"
 _SPREADS = 4.0  # median absolute deviations
 
 
@@ -31,7 +35,9 @@ def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, fl
     """The step without the lost time that can be located, and the remaining lost time.
 
     A call whose own time exceeds its peers' by no more than what was lost gets their median; the
-    longest first, until no lost time remains. Later events move forward.
+    longest first, until no lost time remains. What remains is taken from all long stretches between
+    two events, in proportion: a thread that issues events all the time has a core. Later events
+    move forward.
     """
     if lost_ns < _SHORTEST_NS or len(timeline.device):
         return timeline, lost_ns
@@ -51,7 +57,34 @@ def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, fl
             cut = min(excess[row], remaining_ns, float(end - start))
             cuts.append((start, int(cut)))
             remaining_ns -= int(cut)
-    return (_shortened(timeline, sorted(cuts)), remaining_ns) if cuts else (timeline, lost_ns)
+    located = _shortened(timeline, sorted(cuts)) if cuts else timeline
+    spread = _spread(located, remaining_ns)
+    left_ns = remaining_ns - sum(length for _, length in spread)
+    return (_shortened(located, spread) if spread else located), max(0.0, left_ns)
+
+
+def _spread(timeline: Timeline, lost_ns: float) -> list[tuple[int, int]]:
+    """The lost time as parts of the stretches between two events in which a wait may lie."""
+    host = timeline.host
+    rows = host.thread == main_thread(timeline)
+    starts, ends = host.start_ns[rows], (host.start_ns + host.duration_ns)[rows]
+    edges = np.unique(np.concatenate([starts, ends, [timeline.start_ns, timeline.end_ns]]))
+    edges = edges[(edges >= timeline.start_ns) & (edges <= timeline.end_ns)]
+    lengths = np.diff(edges)
+    # Waiting for another process's batch needs no core.
+    named = np.array([_WITH_WORKERS in name for name in timeline.names] or [False])
+    waits = (host.kind == HostKind.DATA) & named[host.name]
+    waited_ns = Coverage(host.start_ns[waits], host.duration_ns[waits]).between(
+        edges[:-1], edges[1:]
+    )
+    long = (lengths >= _SHORTEST_NS) & (waited_ns == 0)
+    if lost_ns < _SHORTEST_NS or not long.any():
+        return []
+    part = min(_MOST_LOST, lost_ns / float(lengths[long].sum()))
+    return [
+        (int(start), int(part * length))
+        for start, length in zip(edges[:-1][long].tolist(), lengths[long].tolist(), strict=True)
+    ]
 
 
 def _own_times(timeline: Timeline) -> Floats:
