@@ -48,6 +48,7 @@ PRODUCT = ("mm", (at(102, ROWS, CODES), TABLE))
     "calls",
     [
         [EYE, ("index", (at(101, CODES, CODES), (IDS,))), PRODUCT],
+        [EYE, ("index", (at(101, CODES, CODES),)), PRODUCT],
         [EYE, ("embedding", (at(101, CODES, CODES), IDS)), PRODUCT],
         [
             ZEROS,

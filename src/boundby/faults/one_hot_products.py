@@ -66,12 +66,17 @@ def _making(step: StepView, flow: Flow) -> Iterator[int]:
         call, given = step.call(record), flow.arguments[index]
         if record.row >= 0 and one_hot[record.row]:
             yield index
-        if call is None or len(given) < 2 or len(call.tensors) < 2:
+        # The indices of a part are not always recorded.
+        tensors = call.tensors if call is not None else ()
+        if call is None or not tensors:
             continue
-        name, (first, second) = record.name.rpartition("::")[2], call.tensors[:2]
+        name, first = record.name.rpartition("::")[2], tensors[0]
         if name in _TAKES_ROWS and (made := _made_by(step, flow, given[0], identity)) is not None:
             yield from (made, index)
-        elif name in ("scatter", "scatter_") and argument(call, 3) == 1:
+        if len(tensors) < 2:
+            continue
+        second = tensors[1]
+        if name in ("scatter", "scatter_") and argument(call, 3) == 1:
             # One index in each row: several are the edges of a graph.
             made = _made_by(step, flow, given[0], zeros)
             dim = argument(call, 1)
