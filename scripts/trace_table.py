@@ -31,13 +31,16 @@ generate_perf_report_pytorch(profile_json_path=sys.argv[1], output_xlsx_path=out
 """
 _HEAD = """# Traces
 
-What `boundby trace` says of the traces that the tests use, with nothing but the file: the verdict,
-the step without the profiler (with its interval), how much device time is costed, and how much is
-classified by cost or by the kernels' names. CPU seconds and peak memory of the whole command,
-beside those of HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of
-TraceLens (its report), each in a process of its own, one after the other on one machine. Other
-programs used its two cores meanwhile: seconds are noisy, and only those of one row can be compared.
-"fails": the program ended with an error. Written by `scripts/trace_table.py`.
+What `boundby trace` reports for the traces of the tests, from the file alone. Written by
+`scripts/trace_table.py`.
+
+- **step**: the step time without the profiler, with its interval.
+- **costed**: share of the device time with a known cost. **classified**: share whose class is known,
+  by its cost or by the kernels' names.
+- **boundby, HTA, TraceLens**: CPU seconds and peak memory of the whole command, of
+  HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of TraceLens (its report).
+  Each ran in a process of its own, one after the other. Other programs used the two cores, so seconds
+  are noisy: compare only those of one row. "fails": the program ended with an error.
 
 A trace of 1.3 million events (`benchmarks/trace_speed.py`, 408 MB) took `boundby trace` 8.1 CPU
 seconds and 287 MB. HolisticTraceAnalysis had used 74 CPU seconds and 2.2 GB on the same file when
