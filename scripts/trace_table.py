@@ -35,12 +35,12 @@ What `boundby trace` reports for the traces of the tests, from the file alone. W
 `scripts/trace_table.py`.
 
 - **step**: the step time without the profiler, with its interval.
-- **costed**: share of the device time with a known cost. **classified**: share whose class is known,
-  by its cost or by the kernels' names.
+- **costed**: share of the device time with a known cost.
+- **classified**: share of the device time whose class is known, by cost or by the kernels' names.
 - **boundby, HTA, TraceLens**: CPU seconds and peak memory of the whole command, of
-  HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of TraceLens (its report).
-  Each ran in a process of its own, one after the other. Other programs used the two cores, so seconds
-  are noisy: compare only those of one row. "fails": the program ended with an error.
+  HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of TraceLens (its
+  report). Each ran in a process of its own, one after the other. Other programs used the two cores,
+  so seconds are noisy: compare only those of one row. "fails": the program ended with an error.
 
 A trace of 1.3 million events (`benchmarks/trace_speed.py`, 408 MB) took `boundby trace` 8.1 CPU
 seconds and 287 MB. HolisticTraceAnalysis had used 74 CPU seconds and 2.2 GB on the same file when
