@@ -72,6 +72,7 @@ class LiveEngine(StepHook):
         on_done: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         ranks: Ranks | None = None,
+        max_warm_steps: int = _MAX_WARM_STEPS,
     ) -> None:
         self.search = search
         self._torch = torch
@@ -85,6 +86,7 @@ class LiveEngine(StepHook):
         self._on_done = on_done
         self._clock = clock
         self._ranks = ranks
+        self._max_warm_steps = max_warm_steps
         self._program = Program(torch=torch)
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
@@ -223,7 +225,7 @@ class LiveEngine(StepHook):
         self._first_uses.prepared(BASELINE)
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
-        is_enough = len(self._warm) >= _MAX_WARM_STEPS or now - self._began > _MAX_WARM_S
+        is_enough = len(self._warm) >= self._max_warm_steps or now - self._began > _MAX_WARM_S
         if len(self._warm) < _WARM_STEPS or not self._all_ranks(is_stable or is_enough):
             return
         self._recorder.is_open = False

@@ -41,7 +41,7 @@ def of_fixes(
     notes = []
     untried = untried_names(evidence, candidates)
     if untried and evidence.steps:
-        text = f"not tried within the budget, without a finding: {', '.join(untried)}"
+        text = f"not tried within the budget: {', '.join(untried)}; no finding suggests them"
         notes.append(Note(code="fixes-not-tried", text=text))
     kind = diagnosis.machine.kind
     return notes + [

@@ -33,7 +33,14 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, PATCHING_S, needed_s, process_s, reserved_s
+from boundby.prove.process_time import (
+    MAX_WARM_STEPS,
+    PAIR,
+    PATCHING_S,
+    needed_s,
+    process_s,
+    reserved_s,
+)
 from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.rounds import Steps
@@ -198,7 +205,9 @@ class _Live:
         return self.engine  # type: ignore[no-any-return]
 
     def _engine_options(self, search: Search, plan: Steps) -> dict[str, Any]:
+        timed = {"max_warm_steps": MAX_WARM_STEPS} if self.spec.timed is not None else {}
         return {
+            **timed,
             "user_defined": frozenset(
                 candidate.key for candidate in search.candidates if candidate.user_defined
             ),

@@ -72,7 +72,8 @@ class ProofsReport:
             if finding.fault not in proven and not finding.provable
         ]
         if by_hand:
-            yield Text(f"also found; fix by hand: {', '.join(by_hand)}", "dim")
+            names = ", ".join(by_hand)
+            yield Text(f"also found; fix by hand: {names} (boundby explain NAME)", "dim")
         for note in self._diagnosis.notes:
             yield Text.assemble(("! ", "yellow"), note.text)
 
