@@ -7,8 +7,8 @@ from __future__ import annotations
 MAX_WARM_STEPS, STEPS = 6, 20
 # The script without a change and with it.
 PAIR = 2
-# No process is started if it would end this close to the end of the budget. Fresh processes took up to
-# 1.3 times what the first start suggested, with other programs on the machine.
+# No process is started if it would end this close to the end of the budget. With 1.15, the second
+# process of a final check was cut short beside other programs.
 _MARGIN = 1.25
 # To end the live process and to write the patch, before the final check.
 PATCHING_S = 3.0
