@@ -12,7 +12,12 @@ from boundby.model.proof import Numerics, Outcome
 from boundby.prove import fresh
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling
-from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
+from boundby.prove.fresh import (
+    AlternatingRuns,
+    FreshProcesses,
+    ProcessSetup,
+    error_of_median,
+)
 from boundby.prove.launch import ProcessResult
 from boundby.prove.process_proofs import ProcessResults
 from boundby.prove.proofs import proofs_of
@@ -165,3 +170,21 @@ def test_faster_fix_whose_results_were_not_compared_in_time_is_undecided() -> No
 def test_final_check_that_the_budget_ended_is_skipped() -> None:
     turns = AlternatingRuns(problem="the budget ended while it ran", late=True)
     assert final_proof(turns).outcome is Outcome.SKIPPED
+
+
+def test_two_processes_decide_nothing_if_they_or_their_steps_differ() -> None:
+    def low(before_ns: list[float], step_error: float = 0.0) -> float:
+        runs = AlternatingRuns(before_ns=before_ns, after_ns=[90.0, 90.0], step_error=step_error)
+        assert runs.speedup is not None
+        return runs.speedup.low
+
+    assert low([105.0, 105.0]) > 1.02
+    assert low([90.0, 120.0]) < 1
+    assert low([105.0, 105.0], step_error=0.1) < 1
+
+
+def test_the_error_of_a_median_follows_from_the_spread_of_the_steps() -> None:
+    assert error_of_median([5.0] * 12) == 0
+    assert error_of_median([5.0] * 11 + [50.0]) == 0  # one slow step
+    few, many = error_of_median([4.0, 6.0] * 6), error_of_median([4.0, 6.0] * 24)
+    assert few == pytest.approx(2 * many) and 0.05 < few < 0.2

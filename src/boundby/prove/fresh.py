@@ -23,6 +23,9 @@ _MAX_PAIRS = 5  # time limit
 # Standard deviation between processes of one script: a dozen of them differed by 10% from lowest to
 # highest, which is three standard deviations.
 _PROCESS_SD = 0.03
+# Of a normal distribution: the standard error of its median in quartile distances, times the square
+# root of the count.
+_ERROR_OF_MEDIAN = 1.253 / 1.349
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class AlternatingRuns:
     log: str | None = None
     late: bool = False  # the budget ended while a process ran
     left_out: dict[str, str] = field(default_factory=dict)  # by fix: why it was not applied
+    # The relative standard error of a process's median step, from its own steps: the largest.
+    step_error: float = 0.0
 
     @property
     def speedup(self) -> Speedup | None:
@@ -76,9 +81,12 @@ class AlternatingRuns:
             return None
         if len(ratios) >= MIN_ROUNDS:
             return speedup_of(ratios)
-        # Few processes: assume the usual spread between processes of one script.
+        # Few processes: at least the usual spread between processes of one script.
         middle = statistics.fmean(ratios)
-        half = 1.96 * math.sqrt(2 / len(ratios)) * _PROCESS_SD
+        sd = math.sqrt(2) * math.hypot(_PROCESS_SD, self.step_error)
+        if len(ratios) > 1:
+            sd = max(sd, statistics.stdev(ratios))
+        half = 1.96 * sd / math.sqrt(len(ratios))
         return Speedup(
             low=math.exp(middle - half), median=math.exp(middle), high=math.exp(middle + half)
         )
@@ -189,6 +197,7 @@ class FreshProcesses:
             return False
         self._process_s = max(self._process_s, time.monotonic() - began)
         middle = statistics.median(evidence.timed_ns)
+        runs.step_error = max(runs.step_error, error_of_median(evidence.timed_ns))
         peak = evidence.timed_peak_bytes
         runs.left_out |= evidence.left_out
         if is_before:
@@ -198,3 +207,12 @@ class FreshProcesses:
             runs.after_ns.append(middle)
             runs.peak_after = peak
         return True
+
+
+def error_of_median(times_ns: Sequence[float]) -> float:
+    """The relative standard error of a median, if times are alike and independent."""
+    if len(times_ns) < 2:
+        return 0.0
+    # By the middle half of the times, which one slow step does not change.
+    low, middle, high = statistics.quantiles(times_ns, n=4, method="inclusive")
+    return _ERROR_OF_MEDIAN * (high - low) / middle / math.sqrt(len(times_ns))
