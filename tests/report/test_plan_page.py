@@ -7,6 +7,8 @@ import msgspec
 import boundby
 from boundby.model.plan import PlanResult
 from boundby.plan import requests
+from boundby.report.layout import plain_text
+from boundby.report.plan import PlanReport
 from boundby.report.plan_page import plan_page
 
 EVIL = "<script>alert(1)</script>"
@@ -26,6 +28,12 @@ def test_the_page_shows_roofline_parts_and_scaling() -> None:
         assert title in page
     assert "network, tensor axis" in page
     assert page.count("<svg") == 4
+
+
+def test_a_printed_plan_ends_no_line_with_blanks() -> None:
+    lines = plain_text(PlanReport(_plan())).splitlines()
+    assert len(lines) > 10
+    assert all(line == line.rstrip() for line in lines)
 
 
 def test_each_formula_can_be_opened() -> None:

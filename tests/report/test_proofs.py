@@ -44,6 +44,12 @@ BOTH = proof(
 FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome=Outcome.KEPT)
 
 
+def test_proofs_end_no_line_with_blanks() -> None:
+    lines = shown(BOTH, FUSED).splitlines()
+    assert len(lines) > 3
+    assert all(line == line.rstrip() for line in lines)
+
+
 def test_larger_budget_is_suggested_if_it_may_decide_more() -> None:
     idle = proof("channels-last", "layout-copies", outcome=Outcome.SKIPPED)
     diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[idle])

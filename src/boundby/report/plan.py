@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +12,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanResult, PlanScore, PlanSearch, PlanServing, PlanTable
+from boundby.report.layout import Trimmed
 
 _KIND_COLOURS = {
     "matmul": "green",
@@ -35,6 +38,9 @@ class PlanReport:
         self._result = result
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Trimmed(self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
         result = self._result
         layout = " ".join(f"{axis}={ways}" for axis, ways in result.mesh.items())
         yield Text.assemble((result.title, "bold"), f" on {result.chips} x {result.chip}")
@@ -141,6 +147,9 @@ class PlanSearchReport:
         self._found = found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Trimmed(self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
         result = self._found
         yield Text.assemble((result.title, "bold"), f" on {result.chip}")
         yield Text(f"{result.considered} layouts, {result.fitting} fit", style="dim")
@@ -173,6 +182,9 @@ class PlanTableReport:
         self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Trimmed(self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
         result = self._table
         yield Text.assemble((result.file, "bold"), f": {len(result.rows)} rows predicted")
         if result.scores:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +14,7 @@ from boundby.model import units
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.estimate import Estimate
 from boundby.model.proof import Outcome, Proof, Speedup
+from boundby.report.layout import Trimmed
 
 _COLOURS = {
     Outcome.KEPT: "green",
@@ -42,6 +43,9 @@ class ProofsReport:
         self._alone = alone
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Trimmed(self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
         proofs = self._diagnosis.proofs
         if not proofs:
             untried = any(note.code in NOT_TRIED for note in self._diagnosis.notes)
