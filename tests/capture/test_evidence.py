@@ -200,11 +200,25 @@ def test_teacher_outside_the_optimizer_and_repeated_forward_are_found() -> None:
 
     found = evidence_of(step)
     (unused,) = found.unused_gradients
-    assert unused.unowned and unused.parameters == 4
+    assert unused.unowned and unused.parameters == 4 and unused.parts == ["Sequential"]
     (repeated,) = found.repeated
     assert repeated.updated and not repeated.same
     (graph,) = found.unused_graphs
     assert graph.call.where == repeated.call.where
+
+
+def test_frozen_parts_are_named() -> None:
+    layers = [nn.Linear(8, 8) for _ in range(12)]
+    model = nn.Sequential(*layers[:2], nn.Sequential(*layers[2:11]), layers[11])
+    optimizer = torch.optim.SGD([*layers[0].parameters(), *layers[11].parameters()], lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+
+    (unused,) = evidence_of(step).unused_gradients
+    assert unused.parts == ["1", "2"]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

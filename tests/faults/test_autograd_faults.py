@@ -110,6 +110,9 @@ def test_unused_gradients_cost_their_share_of_backward() -> None:
     assert found.saving_ns.expected == pytest.approx(40e3, rel=0.05)
     # Where it begins, where to detach, and the backward.
     assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
+    frozen = msgspec.structs.replace(unused, unowned=True, parts=["embed", "layers.0"])
+    found = sure(backward(StepEvidence(unused_gradients=[frozen])), "unused-gradients")
+    assert found.change.endswith("no optimizer has embed, layers.0")
     other = msgspec.structs.replace(unused, total=9)
     assert finding(backward(StepEvidence(unused_gradients=[other])), "unused-gradients") is None
 

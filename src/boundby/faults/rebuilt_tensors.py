@@ -60,7 +60,7 @@ def detect(step: StepView) -> Detection | None:
         expected=saved,
         high=saved,
         where=[place for place in places if place][:_MOST_LINES],
-        change=f"# before the loop, once: {', '.join(names[:3])}"
+        change=f"# once, before the loop or in __init__: {', '.join(names[:3])}"
         if lines[0] not in for_all
         else f"# once in a step, or behind functools.cache: {', '.join(names[:3])}",
         assumes="the values are the same in all steps, as in the steps checked"

@@ -29,6 +29,8 @@ from boundby.model.assumptions.program_savings import REPEATED_WORK_LEFT
 from boundby.step.model import StepView
 from boundby.step.rows import forward_lines, rows_of_nodes, without_rows
 
+_MOST_NAMES = 4  # display limit
+
 
 def detect(step: StepView) -> Detection | None:
     found = step.evidence.unused_gradients
@@ -45,12 +47,15 @@ def detect(step: StepView) -> Detection | None:
     where = [*forward_lines(step, rows)[:3], *forward_lines(step, edges)[:3]]
     where += [line for one in found for line in one.where[:1]]
     unowned = any(one.unowned for one in found)
+    names = list(dict.fromkeys(name for one in found if one.unowned for name in one.parts))
+    which = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     return Detection(
         low=without_rows(step, rows, REPEATED_WORK_LEFT.high),
         expected=without_rows(step, rows),
         high=without_rows(step, rows),
         where=list(dict.fromkeys(where)),
-        change="with torch.no_grad():  # or part.requires_grad_(False): no optimizer has it"
+        change="with torch.no_grad():  # or requires_grad_(False): no optimizer has "
+        + (which or "these parameters")
         if unowned
         else ".detach()  # what goes into this loss; the gradients are cleared unused",
         assumes="nothing else reads these gradients",

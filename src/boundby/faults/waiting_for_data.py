@@ -46,7 +46,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import loaded_ns
 
-_WITHOUT_LOOPS = "  # and make samples with tensor operators, not in Python loops"
+_WITHOUT_LOOPS = "  # and prepare samples once, or with tensor operators, not in Python loops"
 _COUNTS = 0.1  # share of the wait; lines and loops with less are not named
 _MOST_LINES = 2  # display limit
 _WITH_WORKERS = "_MultiProcessing"

@@ -87,6 +87,7 @@ class UnusedGradients(Record, frozen=True, kw_only=True):
     them and to gradients in use. Both are positions in the order in which the step's forward
     created its nodes, `total` in number.
     `unowned`: no optimizer has the parameters; otherwise they were cleared before its step.
+    `parts`: the modules that they make up, by name, as far as known.
     """
 
     where: list[str]
@@ -95,6 +96,7 @@ class UnusedGradients(Record, frozen=True, kw_only=True):
     total: int
     parameters: int
     unowned: bool
+    parts: list[str] = []
 
 
 class KeptGraph(Record, frozen=True, kw_only=True):

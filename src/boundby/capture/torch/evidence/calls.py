@@ -4,6 +4,7 @@ uses."""
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -67,6 +68,7 @@ class CallReader:
         self._known: dict[int, bool] = {}
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
         self._inputs: dict[int, Any] = {}  # the print of each outermost module's last input
+        self._models: dict[int, weakref.ref[Any]] = {}
         self.calls: list[Call] = []
         self.step = 0
         self.in_backward = False
@@ -99,6 +101,8 @@ class CallReader:
         )
         self._open.append(opened)
         # Sparse tensors and subclasses have no such memory or values.
+        if parent is None:
+            self._models[id(module)] = weakref.ref(module)
         if parent is None and None not in prints and tensors:
             opened.row = _row_of(tensors)
             opened.rows = int(tensors[0].shape[0]) if tensors[0].dim() else 0
@@ -138,6 +142,11 @@ class CallReader:
             known = next(module.parameters(), None) is not None
             self._known[id(module)] = known
         return known
+
+    def models(self) -> list[Any]:
+        """The outermost modules that were called."""
+        found = [one() for one in self._models.values()]
+        return [one for one in found if one is not None]
 
     def lines(self) -> set[str]:
         """Lines that call modules, directly or not."""

@@ -168,7 +168,7 @@ class EvidenceCollector(StepHook):
             unread_results=self._calls.unread_results(_EXAMINED_STEP, used),
             growing_input=self._calls.growing_input(),
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
-            unused_gradients=self._gradients.unused(_EXAMINED_STEP),
+            unused_gradients=self._gradients.unused(_EXAMINED_STEP, self._calls.models()),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
             repeated_backwards=self._gradients.repeated(_EXAMINED_STEP),
             rebuilt=self._rebuilt(fixed),

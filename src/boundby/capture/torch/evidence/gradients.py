@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,7 +130,8 @@ class GradientReader:
                     backward.unused.add(key)
                     backward.unowned.add(key)
 
-    def unused(self, step: int) -> list[UnusedGradients]:
+    def unused(self, step: int, models: Sequence[Any] = ()) -> list[UnusedGradients]:
+        """The unused gradients of a step's backwards; `models` give their parameters names."""
         rank = self._ranks(step)
         found = []
         for backward in self._of(step):
@@ -144,6 +146,7 @@ class GradientReader:
                         total=len(rank),
                         parameters=len(backward.unused),
                         unowned=bool(backward.unowned),
+                        parts=list(_parts(models, backward.unused)),
                     )
                 )
         return found
@@ -228,6 +231,17 @@ class GradientReader:
                     below.add(following._sequence_nr())
                     waiting.append(following)
         return leaves
+
+
+def _parts(models: Iterable[Any], parameters: set[int]) -> Iterator[str]:
+    """The largest parts of models all of whose parameters are among these, by name."""
+    for model in models:
+        inside: list[str] = []
+        for name, part in model.named_modules():
+            held = {id(one) for one in part.parameters()}
+            if held and held <= parameters and not name.startswith(tuple(inside)):
+                inside.append(f"{name}." if name else "")
+                yield name or type(model).__name__
 
 
 def _wasted(backward: Backward) -> tuple[set[int], set[int]]:
