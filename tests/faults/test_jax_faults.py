@@ -114,6 +114,17 @@ def test_float32_products_are_looked_for_on_gpus_only() -> None:
     assert finding(_model(timeline), "jax-float32-products") is None
 
 
+def test_double_precision_is_found_in_programs() -> None:
+    product = OpCall(
+        name="hlo::dot",
+        args=(tensor(64, 4096, dtype="float64"), tensor(4096, 64, dtype="float64")),
+        hlo=HloInstruction(name="dot.1", opcode="dot"),
+    )
+    found = sure(_model(_programs((product, "", 900.0))), "float64")
+    assert found.where == ["train.py:3"]
+    assert "jax_enable_x64" in found.change
+
+
 def test_other_custom_calls_are_not_callbacks() -> None:
     assert CALLBACK.hlo is not None
     product = msgspec.structs.replace(CALLBACK.hlo, target="__cublas$gemm")

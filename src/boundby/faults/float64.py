@@ -10,7 +10,8 @@ Why it costs time
 
 What to change
     Convert at the source: `torch.from_numpy(x).float()`, `np.float32`, `dtype=torch.float32`.
-    Remove `model.double()`.
+    Remove `model.double()`. In JAX leave `jax_enable_x64` off, or convert arrays of numpy, which
+    are in float64, before they are passed to a compiled function.
 
 When it does not help
     When double precision is needed, as in solvers and some physics.
@@ -29,6 +30,10 @@ from boundby.step.op_record import OpRecord
 _DOUBLE = "float64"
 # A smaller share of the step is not reported.
 _COUNTS = 0.02
+_CHANGES = {
+    "torch": "x = x.float()  # where the data is made; model.float()",
+    "jax": "x = x.astype(np.float32)  # where the data is made; jax_enable_x64 only where needed",
+}
 _MOST_LINES = 5  # display limit
 
 
@@ -51,7 +56,7 @@ def detect(step: StepView) -> Detection | None:
         expected=Edit.set_time(halves),
         high=Edit.set_time({i: min(ns, step.op_records[i].ns / 2) for i, ns in halves.items()}),
         where=list(dict.fromkeys(where)),
-        change="x = x.float()  # where the data is made; model.float()",
+        change=_CHANGES[step.framework],
         assumes="single precision is enough",
     )
 
@@ -80,6 +85,7 @@ FAULT = Fault(
     title="Computation in double precision",
     kind="mistake",
     group="compute",
+    frameworks=("torch", "jax"),
     document=__doc__,
     detect=detect,
 )
