@@ -97,8 +97,9 @@ def launched_by(timeline: Timeline, calls: Ints) -> Ints:
 
 
 def in_clean_step(step: StepView, profiled_ns: float) -> float:
-    """Host time of the profiled step, as much of it as a clean step has."""
-    return profiled_ns * min(1.0, step.wall_ns / max(1, step.timeline.wall_ns))
+    """Host time of the profiled step as a share of it, of the clean one: a busy machine may have
+    slowed either of them."""
+    return profiled_ns * step.wall_ns / max(1, step.timeline.wall_ns)
 
 
 def compile_ns(step: StepView, program: str) -> float:

@@ -46,12 +46,13 @@ JITTED_CALLS_SHARE = Assumption(
     " overhead.",
 )
 JITTED_CPU_CALLS_SHARE = Assumption(
-    value=0.8,
+    value=0.9,
     low=0.4,
-    high=0.95,
+    high=1.0,
     unit="share",
     meaning="The same on a CPU, which computes inside of these calls.",
-    source="Assumed.",
+    source="Measured on a small network of flax linen, one core of a Xeon: its update jitted, 19.7"
+    " to 1.7 ms, of 18 ms at the line; assumed for large arrays.",
 )
 COMPILATION_CACHE_SHARE = Assumption(
     value=0.85,
