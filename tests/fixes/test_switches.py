@@ -65,6 +65,12 @@ def state(net: Any, optimizer: Any) -> Any:
         ],
         "optimizer": sorted(vars(optimizer)),
         "precision": torch.get_float32_matmul_precision(),
+        "precisions": [
+            getattr(getattr(backend, kind), "fp32_precision", None)
+            for backend in (torch.backends.mkldnn, torch.backends.cuda, torch.backends.cudnn)
+            for kind in ("matmul", "conv", "rnn")
+            if hasattr(backend, kind)
+        ],
         "threads": torch.get_num_threads(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "deterministic": (

@@ -20,10 +20,23 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
     def arrived(torch: Any, swaps: PatchSet) -> None:
         before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
+        backends = torch.backends
+        by_backend = [
+            (setting, setting.fp32_precision)
+            for setting in (backends.mkldnn.matmul, backends.cuda.matmul)
+            if hasattr(backends, "fp32_precision")
+        ]
         choose(precision)
         note(f"matmul precision {precision}")
         swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
-        swaps.later(functools.partial(choose, before))
+
+        def restore() -> None:
+            choose(before)
+            # It sets these too, and not to what they were.
+            for setting, value in by_backend:
+                setting.fp32_precision = value
+
+        swaps.later(restore)
 
     with when_torch_arrives(arrived):
         yield

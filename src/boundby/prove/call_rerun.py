@@ -188,13 +188,17 @@ def _in_full_precision(torch: Any) -> Iterator[None]:
     swaps = PatchSet()
     precision = torch.get_float32_matmul_precision()
     switch_autocast_off(torch, swaps)
-    torch.set_float32_matmul_precision("highest")
+    # Setting it, even to what it is, changes the newer settings of each backend.
+    is_lower = precision != "highest"
+    if is_lower:
+        torch.set_float32_matmul_precision("highest")
     cudnn = torch.backends.cudnn.flags(allow_tf32=False)
     try:
         with cudnn:
             yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        if is_lower:
+            torch.set_float32_matmul_precision(precision)
         swaps.undo()
 
 
