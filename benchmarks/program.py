@@ -3,8 +3,8 @@ reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from programs_data import Make
 
@@ -26,6 +26,7 @@ class Program:
     ends: bool = True
     needs: Sequence[str] = ()  # folders on PYTHONPATH
     module: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def start(self) -> str:

@@ -164,6 +164,7 @@ def run(
         "WANDB_MODE": "disabled",
         # For programs that were written before torch.load refused arrays of numpy.
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+        **program.environment,
     }
     target = ["-m", program.path] if program.module else [str(work / program.path)]
     whole = [*command, *target, *shlex.split(program.args)]

@@ -320,4 +320,114 @@ def temperatures(folder: Path) -> None:
     (folder / "ETTh1.csv").write_text("\n".join(rows) + "\n")
 
 
+def springs(folder: Path) -> None:
+    """Paths and speeds of five particles that springs join, as they are simulated."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count, steps in (("train", 2560, 49), ("valid", 256, 49), ("test", 256, 100)):
+        for name in ("loc", "vel"):
+            values = draw.normal(size=(count, steps, 2, 5))
+            np.save(folder / f"{name}_{part}_springs5.npy", values)
+        np.save(folder / f"edges_{part}_springs5.npy", draw.integers(0, 2, (count, 5, 5)))
+
+
+def small_pictures(path: Path) -> None:
+    """A configuration of neural processes: MNIST, one epoch."""
+    import json
+
+    config = {
+        "img_size": [1, 28, 28],
+        "batch_size": 16,
+        "r_dim": 128,
+        "h_dim": 128,
+        "z_dim": 128,
+        "num_context_range": [3, 200],
+        "num_extra_target_range": [0, 200],
+        "lr": 4e-5,
+        "epochs": 1,
+        "dataset": "mnist",
+    }
+    path.write_text(json.dumps(config))
+
+
+def mnist_archives(folder: Path) -> None:
+    """The four archives of MNIST as they are downloaded."""
+    import gzip
+
+    mnist(folder)
+    for file in sorted((folder / "MNIST" / "raw").iterdir()):
+        (folder / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
+
+
+def small_bert(folder: Path) -> None:
+    """A small BERT with random weights and its tokenizer."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    words(folder / "train.txt", 20_000)
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made.train(
+        [str(folder / "train.txt")],
+        trainers.WordPieceTrainer(vocab_size=1000, special_tokens=special),
+    )
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, **{f"{name}_token": text for name, text in names.items()}
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=1000, intermediate_size=512, **sizes)
+    BertForMaskedLM(config).save_pretrained(folder)
+
+
+def sentence_pairs(folder: Path) -> None:
+    """Pairs of sentences and whether they mean the same, as tables."""
+    words(folder / "words.txt", 12_000)
+    lines = (folder / "words.txt").read_text().splitlines()
+    (folder / "words.txt").unlink()
+    draw = random.Random(0)
+    for part, count in (("train", 640), ("validation", 64)):
+        rows = ["sentence1,sentence2,label,idx"]
+        for index in range(count):
+            one, other = draw.choices(lines, k=2)
+            rows.append(f"{one},{other},{draw.randint(0, 1)},{index}")
+        (folder / f"{part}.csv").write_text("\n".join(rows) + "\n")
+
+
+def nanochat(folder: Path) -> None:
+    """Documents in two shards, and a tokenizer that was trained on them by nanochat itself."""
+    import os
+    import subprocess
+    import sys
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shards = folder / "base_data_climbmix"
+    shards.mkdir(parents=True, exist_ok=True)
+    words(folder / "words.txt", 200_000)
+    lines = (folder / "words.txt").read_text().splitlines()
+    (folder / "words.txt").unlink()
+    texts = [" ".join(lines[first : first + 10]) for first in range(0, len(lines), 10)]
+    for number, part in enumerate((texts[:-200], texts[-200:])):
+        table = pa.table({"text": part})
+        pq.write_table(table, shards / f"shard_{number:05d}.parquet", row_group_size=100)
+    subprocess.run(
+        [sys.executable, "-m", "scripts.tok_train", "--vocab-size", "1024"],
+        cwd=folder.parent,
+        env={**os.environ, "NANOCHAT_BASE_DIR": str(folder)},
+        check=True,
+        capture_output=True,
+    )
+
+
 Make = Callable[[Path], None]

@@ -351,3 +351,23 @@ def test_a_call_of_all_modules_that_the_script_changes_and_changes_back(
     net(torch.ones(2, 4))
     assert seen.count("Sequential") == 2
     assert events.take().count("call Sequential") == 3
+
+
+def test_modules_with_parameters_of_their_own_are_called(hooks: Hooks) -> None:
+    class Actor(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = torch.nn.Linear(2, 2)
+
+        def parameters(self, group: str) -> Any:
+            return list(self.body.parameters()) if group == "body" else []
+
+        def buffers(self) -> Any:
+            raise NotImplementedError
+
+        def forward(self, x: Any) -> Any:
+            return self.body(x)
+
+    watcher = hooks.watcher = Events()
+    Actor()(torch.ones(2))
+    assert watcher.take() == ["call Actor"]

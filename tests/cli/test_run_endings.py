@@ -32,6 +32,28 @@ def test_exit_code_of_script_is_kept(tmp_path: Path, ending: str, code: int, mes
     assert done.step["kind"] == "train 4x8"
 
 
+def test_script_that_exits_at_once_is_diagnosed(tmp_path: Path) -> None:
+    """`os._exit` runs no handler and unwinds nothing; forked processes use it too."""
+    source = (
+        "import atexit, os\n"
+        f"{LOOP}"
+        "atexit.register(print, 'not run')\n"
+        "if not (child := os.fork()): os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print('end', flush=True)\n"
+        "os._exit(3)\n"
+    )
+    done = run(tmp_path, source, options=(*SHORT, "--continue"))
+    assert (done.code, done.out) == (3, "end\n")
+    assert done.err.count("Step train 4x8") == 1
+
+
+def test_script_that_exits_at_once_without_steps_is_explained(tmp_path: Path) -> None:
+    done = run(tmp_path, "import os\nos._exit(0)\n")
+    assert done.code == 0
+    assert "without importing torch" in done.err
+
+
 def test_failing_script_shows_its_traceback_and_the_diagnosis(tmp_path: Path) -> None:
     """The failure is inside a module's forward, so that our frames would be in between."""
     source = f"""

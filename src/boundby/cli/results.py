@@ -122,6 +122,15 @@ class Results:
                 _print_line(_ENDED)
             _report_running_threads()
 
+    def exits(self, ending: Ending, folder: Path) -> None:
+        """The script calls `os._exit`: show the results now; its exit code stays its own."""
+        from boundby.model.errors import BoundbyError
+
+        try:
+            self.ended(ending, folder)
+        except BoundbyError as error:
+            _print_failure(str(error))
+
     def _conclude(
         self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
     ) -> Diagnosis | None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from boundby.cli.options import (
 from boundby.cli.outputs import Outputs
 from boundby.cli.results import DiagnosisOptions, Results, attend_child
 from boundby.cli.target import target_of
+
+if TYPE_CHECKING:
+    from boundby.capture.process.execution import Ending
 
 # Ranks of a job must take the same number of steps, or the slower ones wait forever.
 _WARMUP_OF_JOBS = 8
@@ -99,6 +103,7 @@ def command(
             on_refusal=results.refused,
             on_failure=results.failed,
             on_replacement=results.replaced,
+            on_exit=partial(_exits, results, folder),
             on_window=RunProgress(shown=not outputs.quiet and rank == 0).opened,
             attend=partial(
                 attend_child,
@@ -118,3 +123,11 @@ def command(
         if os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
+
+
+def _exits(results: Results, folder: Path, ending: Ending) -> None:
+    """Show the results of a script that ends its process at once."""
+    try:
+        results.exits(ending, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

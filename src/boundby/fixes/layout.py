@@ -8,6 +8,7 @@ from typing import Any
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.switch import Program
+from boundby.runtime.modules import parameters_of
 
 
 class ChannelsLast:
@@ -50,7 +51,7 @@ class ChannelsLast:
     def _tensors(self) -> Iterator[Any]:
         """All 4-D tensors that follow the weights' layout."""
         torch = self._torch
-        own = [p for model in self.objects for p in model.parameters() if p.dim() == 4]
+        own = [p for model in self.objects for p in parameters_of(model) if p.dim() == 4]
         for parameter in {id(p): p for p in own}.values():
             yield parameter
             if parameter.grad is not None and parameter.grad.dim() == 4:
@@ -76,7 +77,7 @@ def _switch(program: Program) -> ChannelsLast | None:
         model
         for model in program.models
         if any(isinstance(part, torch.nn.Conv2d) for part in model.modules())
-        and not any(type(p.data) is not torch.Tensor for p in model.parameters())
+        and not any(type(p.data) is not torch.Tensor for p in parameters_of(model))
     ]
     return ChannelsLast(program, models) if models else None
 

@@ -11,6 +11,7 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.runtime.float32_settings import float32_allowed
+from boundby.runtime.modules import parameters_of
 from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 
@@ -79,7 +80,7 @@ class _Autocast(StepHook):
             return
         import torch
 
-        parameter = next(iter(called.parameters()), None)
+        parameter = next(parameters_of(called), None)
         if parameter is None or parameter.dtype != torch.float32:
             return
         device = parameter.device.type

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from boundby.runtime.modules import parameters_of
 from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 # Changes a module; returns how to undo it, or None if it was not changed.
@@ -24,7 +25,7 @@ class _Outermost(StepHook):
             return
         self._seen.add(called)
         # A loss written as a module has nothing to change.
-        if next(iter(called.parameters()), None) is None:
+        if next(parameters_of(called), None) is None:
             return
         undo = self._change(called, args[1:], kwargs)
         if undo is not None:

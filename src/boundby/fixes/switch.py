@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from boundby.runtime.modules import parameters_of
+
 
 @dataclass(slots=True, kw_only=True)
 class Program:
@@ -21,7 +23,7 @@ class Program:
 
     def parameters(self) -> list[Any]:
         """The parameters of all models, each once."""
-        every = [one for model in self.models for one in model.parameters()]
+        every = [one for model in self.models for one in parameters_of(model)]
         return list({id(one): one for one in every}.values())
 
 

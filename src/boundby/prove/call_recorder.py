@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boundby.prove.snapshots import UnrecordableError, detached_copy, named_tensors
+from boundby.runtime.modules import parameters_of
 from boundby.runtime.step_hooks import StepHook
 
 _MAX_MODULES = 4  # time limit
@@ -105,7 +106,7 @@ class CallRecorder(StepHook):
 
 
 def _autocast_of(torch: Any, module: Any) -> tuple[str, Any] | None:
-    first = next(module.parameters(), None)
+    first = next(parameters_of(module), None)
     device = first.device.type if first is not None else "cpu"
     if not torch.is_autocast_enabled(device):
         return None

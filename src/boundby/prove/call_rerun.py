@@ -21,6 +21,7 @@ from boundby.prove.snapshots import (
     named_tensors,
     random_state,
 )
+from boundby.runtime.modules import buffers_of, parameters_of
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
 
@@ -39,7 +40,7 @@ class CallRerun:
         self._torch = torch
         self._training = training
         self._skipped = skipped
-        first = next((p for p in call.module.parameters() if p.is_floating_point()), None)
+        first = next((p for p in parameters_of(call.module) if p.is_floating_point()), None)
         self.precision = str(first.dtype).removeprefix("torch.") if first is not None else "float32"
 
     def sampled(
@@ -54,7 +55,7 @@ class CallRerun:
         torch, call = self._torch, self.call
         module = call.module if module is None else module
         with_gradients = call.with_gradients and gradients
-        buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        buffers = [(buffer, buffer.detach().clone()) for buffer in buffers_of(module)]
         restore = random_state(torch)
         args, kwargs = detached_copy(torch, call.args), detached_copy(torch, call.kwargs)
         if dtype is not None:
@@ -77,7 +78,7 @@ class CallRerun:
                 notify_hooks("backward_begins", None)
         finally:
             restore()
-            for parameter in module.parameters():
+            for parameter in parameters_of(module):
                 parameter.grad = None
             with torch.no_grad():
                 for buffer, value in buffers:
@@ -125,7 +126,7 @@ class CallRerun:
     def reference(self) -> Sampled | None:
         """The results of a copy in float32 (on a CPU in float64); None if it cannot be made."""
         torch, call = self._torch, self.call
-        first = next(call.module.parameters(), None)
+        first = next(parameters_of(call.module), None)
         if first is None or not self._fits_in_memory(first):
             return None
         dtype = torch.float64 if first.device.type == "cpu" else torch.float32

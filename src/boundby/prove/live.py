@@ -24,6 +24,7 @@ from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
+from boundby.runtime.modules import parameters_of
 from boundby.runtime.step_hooks import StepHook
 
 # The fewest steps, the most steps and the longest time before the first round.
@@ -125,7 +126,7 @@ class LiveEngine(StepHook):
         if not isinstance(called, self._torch.nn.Module):
             return
         is_known = any(model is called for model in self._program.models)
-        if not is_known and next(iter(called.parameters()), None) is not None:
+        if not is_known and next(parameters_of(called), None) is not None:
             self._program.models.append(called)
 
     def backward_begins(self, roots: Any) -> None:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from boundby.runtime.modules import parameters_of, parts_of
+
 
 class UnrecordableError(Exception):
     """A value cannot be copied; says which."""
@@ -129,14 +131,14 @@ def random_state(torch: Any) -> Callable[[], None]:
 
 
 def _module_state(torch: Any, module: Any) -> Callable[[], None]:
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(part, part.training) for part in parts_of(module)]
     buffers = [
         (owner, name, buffer, buffer.detach().clone())
-        for owner in module.modules()
+        for owner in parts_of(module)
         for name, buffer in owner._buffers.items()
         if buffer is not None
     ]
-    gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+    gradients = [(parameter, parameter.grad) for parameter in parameters_of(module)]
 
     def restore() -> None:
         for part, training in modes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
@@ -16,6 +18,7 @@ from boundby.capture.process.watch import Watch
 from boundby.capture.process.windows import Window
 from boundby.capture.torch.capture import Capture
 from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.patching import PatchSet
 
 if TYPE_CHECKING:
     from boundby.capture.jax.recorder import JaxCapture, JaxRecorder
@@ -57,6 +60,7 @@ def run_script(
     attend: Attend | None = None,
     on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     on_replacement: Callable[[str], None] = lambda _: None,
+    on_exit: Callable[[Ending], None] | None = None,
 ) -> Ending:
     """Run the script under watch until it ends, or enough of its steps were measured.
 
@@ -64,7 +68,7 @@ def run_script(
     unwatched. It also continues unwatched after an error of boundby, which `on_failure` gets.
     `attend` runs a function in a process that the script starts, with `attend_to`. `on_window` gets
     each measurement window of this process when it opens, the number of steps so far and their
-    main kind.
+    main kind. `on_exit` gets the ending of a script that calls `os._exit`: nothing runs after it.
     """
     watch = Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
     watch.on_window = on_window
@@ -73,17 +77,45 @@ def run_script(
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
     stop_waiting = when_imported("jax", watch.jax_arrived)
+    exits = PatchSet()
+    if on_exit is not None:
+        exits.swap(os, "_exit", functools.partial(_around_exit, watch, children, on_exit))
     _current.append(watch)
     children.follow()
     try:
         ending = execute(target)
     finally:
+        exits.undo()
         stop_waiting()
         children.let_go()
         _current.remove(watch)
     if watch.is_forked:
         ending.forked = True
         return ending
+    return _complete(ending, watch, children)
+
+
+def _around_exit(
+    watch: Watch,
+    children: Children,
+    on_exit: Callable[[Ending], None],
+    leave: Callable[[int], NoReturn],
+) -> Callable[[int], NoReturn]:
+    """Ends the process after its results; not those forked from it, nor from another thread, which
+    may do so because the script's own is stuck."""
+    main = threading.main_thread()
+
+    @functools.wraps(leave)
+    def _exit(status: int) -> NoReturn:
+        if not watch.is_forked and threading.current_thread() is main:
+            watch.guard.do(lambda: on_exit(_complete(Ending(exit_code=status), watch, children)))
+        leave(status)
+
+    return _exit
+
+
+def _complete(ending: Ending, watch: Watch, children: Children) -> Ending:
+    """Add what was seen of the script."""
     ending.started = children.commands
     ending.capture = watch.last_capture(how=ending.how)
     if ending.capture is not None:

@@ -30,6 +30,7 @@ from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch.hook_listener import HookListener
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
 from boundby.capture.torch.provenance import enable_provenance
+from boundby.runtime.modules import buffers_of, parameters_of
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
 
@@ -199,7 +200,7 @@ class Hooks:
         """Whether it has parameters or buffers, as a model does."""
         known = self._parameterised.get(module)
         if known is None:
-            held = itertools.chain(module.parameters(), module.buffers())
+            held = itertools.chain(parameters_of(module), buffers_of(module))
             known = next(held, None) is not None
             self._parameterised[module] = known
         return known

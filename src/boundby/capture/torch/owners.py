@@ -9,6 +9,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from boundby.runtime.modules import parameters_of
+
 
 class Owners:
     """The optimizers that were made, and the modules whose parameters they hold."""
@@ -45,4 +47,4 @@ class Owners:
             for group in getattr(optimizer, "param_groups", ())
             for parameter in group["params"]
         }
-        return any(id(parameter) in held for parameter in module.parameters())
+        return any(id(parameter) in held for parameter in parameters_of(module))

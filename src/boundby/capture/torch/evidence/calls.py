@@ -22,6 +22,7 @@ from boundby.model.evidence import (
     UnreadResult,
     UnusedGraph,
 )
+from boundby.runtime.modules import buffers_of, parameters_of, parts_of
 
 _MOST_CALLS = 20_000  # memory limit
 _FEWEST_ITEMS = 4  # shorter lists are not reported
@@ -96,7 +97,7 @@ class CallReader:
             step=self.step,
             training=bool(module.training),
             inputs=tuple(prints) if prints and None not in prints else None,
-            weights=sum(_version(p) for p in module.parameters()),
+            weights=sum(_version(p) for p in parameters_of(module)),
             parent=parent,
         )
         self._open.append(opened)
@@ -139,7 +140,7 @@ class CallReader:
     def _has_weights(self, module: Any) -> bool:
         known = self._known.get(id(module))
         if known is None:
-            known = next(module.parameters(), None) is not None
+            known = next(parameters_of(module), None) is not None
             self._known[id(module)] = known
         return known
 
@@ -279,7 +280,7 @@ def _version(parameter: Any) -> int:
 
 
 def _versions_of_buffers(module: Any) -> int:
-    return sum(_version(one) for one in module.buffers())
+    return sum(_version(one) for one in buffers_of(module))
 
 
 def _keeps_results(module: Any) -> bool:
@@ -287,7 +288,7 @@ def _keeps_results(module: Any) -> bool:
     attributes."""
     return any(
         one._forward_hooks or any(hasattr(value, "grad_fn") for value in vars(one).values())
-        for one in module.modules()
+        for one in parts_of(module)
     )
 
 
