@@ -83,6 +83,28 @@ Fails()(1)
     assert "on average: the work varies" not in done.warnings
 
 
+def test_report_does_not_go_into_a_log_of_the_script(tmp_path: Path) -> None:
+    """Programs put files in place of the standard streams, which need not be whole files."""
+    source = f"""
+import sys
+class Log:
+    def __init__(self, stream):
+        self.file, self.stream = open("log.txt", "a"), stream
+    def write(self, text):
+        self.file.write(text)
+        self.stream.write(text)
+sys.stdout, sys.stderr = Log(sys.stdout), Log(sys.stderr)
+{LOOP}
+print("trained")
+raise ValueError("bad batch")
+"""
+    done = run(tmp_path, source, options=(*SHORT, "--continue"))
+    assert (done.code, done.out) == (1, "trained\n")
+    assert "Step train 4x8:" in done.err and "ValueError: bad batch" in done.err
+    log = (tmp_path / "log.txt").read_text()
+    assert log.startswith("trained\nTraceback") and "Step train" not in log
+
+
 def test_report_starts_on_a_new_line_after_a_progress_bar(tmp_path: Path) -> None:
     source = f"import sys\n{TRAINING}for _ in range(50): sys.stderr.write('|') and train()\n"
     done = run(tmp_path, source)

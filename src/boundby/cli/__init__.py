@@ -13,6 +13,7 @@ import click
 
 from boundby import __version__
 from boundby.cli.mistakes import message_of, unknown_verb
+from boundby.cli.own_streams import OwnStreams
 from boundby.model.errors import INTERRUPTED, OWN_FAILURE, BoundbyError
 from boundby.model.units import printable
 
@@ -63,19 +64,25 @@ def boundby() -> None:
 
 def main() -> None:
     """Run a command; every failure is one line and an exit code."""
+    streams = OwnStreams()
     try:
         code = boundby.main(standalone_mode=False)
-    except BoundbyError as error:
-        code = _fail(str(error), error.exit_code)
-    except click.ClickException as error:
-        code = _fail(message_of(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        code = _fail("interrupted: nothing was changed", INTERRUPTED)
     except BrokenPipeError:
         code = 0
-    except Exception as error:  # noqa: BLE001 - a failure of boundby's own
-        code = _fail_with_traceback(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a failure of boundby's own
+        with streams.used():
+            code = _report(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(error: Exception | KeyboardInterrupt) -> int:
+    if isinstance(error, BoundbyError):
+        return _fail(str(error), error.exit_code)
+    if isinstance(error, click.ClickException):
+        return _fail(message_of(error), error.exit_code)
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return _fail("interrupted: nothing was changed", INTERRUPTED)
+    return _fail_with_traceback(error)
 
 
 def _fail_with_traceback(error: Exception) -> int:

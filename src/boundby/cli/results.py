@@ -6,15 +6,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from boundby.cli.left_running import end_what_is_left
 from boundby.cli.outputs import Outputs
+from boundby.cli.own_streams import OwnStreams, flush_all
 
 if TYPE_CHECKING:
     from boundby.capture.live_run import LiveCapture
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from boundby.model.observation import Observation
     from boundby.session.saved import RecordingTimer
 
-# How long threads of an ended script may continue before a message is printed.
-_PATIENCE_WITH_THREADS_S = 3.0
 _ENDED = (
     "boundby ended the script after enough steps; its later output is missing: "
     "--continue lets it run to its end"
@@ -63,29 +61,33 @@ class Results:
         self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
         is_aside = wanted.outputs.json_file == "-" and not is_child
         self._stdout = _redirect_stdout() if is_aside else None
+        self._streams = OwnStreams()
         self._reported: list[Failure] = []
         # The inputs of the diagnosis.
         self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
-        _print_line(
-            "the script caught the exception with which boundby ends it (a bare except?): it "
-            "continues unobserved, without the rest of that iteration"
-        )
-        self._conclude(capture, must_succeed=False)
+        with self._streams.used():
+            _print_line(
+                "the script caught the exception with which boundby ends it (a bare except?): it "
+                "continues unobserved, without the rest of that iteration"
+            )
+            self._conclude(capture, must_succeed=False)
 
     def replaced(self, command: str) -> None:
         """The script is about to run another program in its process: boundby ends with it."""
-        _print_line(f"the script replaces itself by another: if the steps run there, {command}")
+        with self._streams.used():
+            _print_line(f"the script replaces itself by another: if the steps run there, {command}")
 
     def failed(self, failure: Failure) -> None:
         """boundby failed inside the script, which continues."""
         self._reported.append(failure)
         path = failure.keep(self._out)
-        _print_line(
-            f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}"
-        )
+        with self._streams.used():
+            _print_line(
+                f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}"
+            )
 
     def ended(self, ending: Ending, folder: Path) -> None:
         """The script ended: show its exception as Python does, then the results.
@@ -94,10 +96,15 @@ class Results:
         """
         error = ending.error
         if error is not None and not isinstance(error, KeyboardInterrupt):
-            sys.stdout.flush()
+            flush_all()
             sys.excepthook(type(error), error, error.__traceback__)
-            if ending.end_requested:
-                _print_line("the script raised this while boundby ended it")
+        with self._streams.used():
+            self._end(ending, folder)
+
+    def _end(self, ending: Ending, folder: Path) -> None:
+        error = ending.error
+        if error is not None and not isinstance(error, KeyboardInterrupt) and ending.end_requested:
+            _print_line("the script raised this while boundby ended it")
         for failure in (ending.failure, ending.capture.failure if ending.capture else None):
             if failure is not None and failure not in self._reported:
                 self.failed(failure)
@@ -120,7 +127,7 @@ class Results:
         if ending.end_requested:
             if not self._quiet and not ending.refused and error is None:
                 _print_line(_ENDED)
-            _report_running_threads()
+            end_what_is_left(ending.exit_code)
 
     def exits(self, ending: Ending, folder: Path) -> None:
         """The script calls `os._exit`: show the results now; its exit code stays its own."""
@@ -129,7 +136,8 @@ class Results:
         try:
             self.ended(ending, folder)
         except BoundbyError as error:
-            _print_failure(str(error))
+            with self._streams.used():
+                _print_failure(str(error))
 
     def _conclude(
         self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
@@ -322,23 +330,3 @@ def _print_failure(reason: str, *, by_script: bool = False) -> None:
 
     if not is_written(RunFailure(reason=reason, by_script=by_script)):
         _print_line(reason)
-
-
-def _report_running_threads() -> None:
-    """Say what Python waits for if an ended script leaves threads running."""
-    running = [
-        thread
-        for thread in threading.enumerate()
-        if thread is not threading.current_thread() and not thread.daemon
-    ]
-
-    def watch() -> None:
-        time.sleep(_PATIENCE_WITH_THREADS_S)
-        names = ", ".join(thread.name for thread in running if thread.is_alive())
-        if names:
-            _print_line(
-                f"done, but threads of the script are still running ({names}): Ctrl-C ends them"
-            )
-
-    if running:
-        threading.Thread(target=watch, daemon=True).start()
