@@ -290,10 +290,10 @@ def test_calls_in_training_mode_with_batches_of_a_loader_are_an_evaluation() -> 
     assert parts["eval"] == 30 and "rollout" not in parts
 
 
-def test_calls_in_training_mode_on_batches_as_in_training_are_an_evaluation() -> None:
+def test_calls_in_training_mode_on_batches_as_large_as_in_training_are_an_evaluation() -> None:
     """A rollout steps environments one by one, or a few at once: not a whole training batch."""
     parts = {}
-    for shape in ((32, 8), (4, 8)):
+    for shape in ((32, 8), (500, 8), (4, 8)):
         script = Script()
         script.run.model_called(MODEL, True, shape=(32, 8))
         script.spend(10)
@@ -304,7 +304,8 @@ def test_calls_in_training_mode_on_batches_as_in_training_are_an_evaluation() ->
             script.spend(6)
         script.train(1)
         parts[shape] = ms_of(script.parts())
-    assert parts[32, 8]["eval"] == 30 and parts[4, 8]["rollout"] == 30
+    assert parts[32, 8]["eval"] == parts[500, 8]["eval"] == 30
+    assert parts[4, 8]["rollout"] == 30
 
 
 def test_the_share_of_steps_inside_rollouts_is_known() -> None:

@@ -10,6 +10,7 @@ Loaded before the script: nothing heavy is imported.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -32,7 +33,6 @@ _LONG_PAUSE = 5.0
 _LEAST_PAUSE_NS = 50e6  # assumed: shorter pauses are noise of the host
 _FEWEST_PAUSES = 5  # for a median
 _MOST_PAUSES = 200  # memory limit
-_MOST_SHAPES = 1000  # memory limit
 # With a smaller share of a pause on a CPU core, the script waited for something.
 _ASLEEP = 0.5
 # A pause that the compiler took a larger share of is no pause.
@@ -44,8 +44,8 @@ class _Evaluations:
     """A row of calls in evaluation mode or without gradients. `records`: all record gradients.
 
     `in_training`: of a model in training mode, as rollouts are. `is_data`: of batches that a loader
-    delivered, or of the shape of training batches, which no rollout uses: it is an evaluation that
-    does not change the mode.
+    delivered, or as large as a training batch, which no rollout uses: it is an evaluation that does
+    not change the mode.
     """
 
     calls: Counter[int] = field(default_factory=Counter)  # by module
@@ -97,7 +97,7 @@ class RunClock:
         # row that was just closed, until its last step has ended too.
         self._row_counted_ns = 0.0
         self._row_closed_ns: float | None = None
-        self._batches: set[tuple[int, ...]] = set()  # shapes of training batches
+        self._smallest_batch = math.inf  # elements of the smallest training batch
         self._trained: set[int] = set()
         self._called: set[int] = set()
         self._has_trained = self._has_called = self._has_batch = False
@@ -172,8 +172,8 @@ class RunClock:
         mode. `shape`: that of its input.
         """
         if training:
-            if shape is not None and len(self._batches) < _MOST_SHAPES:
-                self._batches.add(shape)
+            if shape is not None:
+                self._smallest_batch = min(self._smallest_batch, math.prod(shape))
             self._closes_evaluations(is_call=True)
             self._to_step()
             self._called.add(key)
@@ -190,7 +190,8 @@ class RunClock:
             found.calls[key] += 1
             found.where = found.where or where
             found.in_training |= in_training
-            found.is_data |= self._has_batch or (shape is not None and shape in self._batches)
+            is_whole = shape is not None and math.prod(shape) >= self._smallest_batch
+            found.is_data |= self._has_batch or is_whole
             found.records &= records
             found.of_trained |= key in self._trained
         self._has_called = True
