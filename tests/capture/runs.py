@@ -76,7 +76,8 @@ class Run:
         self.device = FakeDevice(self.clock)
         self.profiler = FakeProfiler(can_profile, most_late_ms)
         self.done = 0
-        self.in_row = self.awaits_more = False
+        self.in_row = False
+        self.awaits_ns = 0.0
         self.windows = Windows(
             plan,
             self.device,
@@ -85,7 +86,7 @@ class Run:
             self.clock,
             observer=observer,
             look=look,
-            awaits_more=lambda: self.awaits_more,
+            awaits_ns=lambda: self.awaits_ns,
             in_row=lambda: self.in_row,
         )
 

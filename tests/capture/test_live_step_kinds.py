@@ -2,6 +2,7 @@
 
 import pytest
 
+from boundby.capture.process.step_finder import StepFinder
 from tests.capture.simulated_script import SimulatedScript
 
 
@@ -25,10 +26,11 @@ def test_evaluation_before_training_is_not_a_training_step() -> None:
     script = SimulatedScript(optimizers=1)
     for _ in range(100):
         script.evaluate()
-    assert script.ends == []
+    assert set(script.ends) == {"forward 32x8"} and script.finder.is_unclear
     script.train()
     script.step()
-    assert script.ends == ["train 32x8"]
+    assert script.ends[-1] == "train 32x8" and script.finder.found_by == "optimizer"
+    assert script.restarts == 1 and not script.finder.is_unclear
 
 
 def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
@@ -55,10 +57,23 @@ def test_inference_calls_are_steps() -> None:
 
 def test_unused_optimizer_does_not_hide_inference_steps() -> None:
     script = SimulatedScript(optimizers=1)
-    for _ in range(510):
+    for _ in range(30):
         script.evaluate()
     assert 0 < len(script.ends) <= 10
-    assert script.finder.found_by == "forward"
+    assert script.finder.found_by == "forward" and script.finder.is_unclear
+    for _ in range(480):
+        script.evaluate()
+    assert not script.finder.is_unclear
+
+
+def test_ranks_do_not_take_the_steps_of_an_unclear_evaluation() -> None:
+    """One rank may evaluate before all train: they must take the same steps."""
+    ends: list[str] = []
+    finder = StepFinder("auto", ends.append, may_be_unclear=False)
+    finder.optimizer_made(1)
+    for _ in range(30):
+        finder.called(0, False, (32, 8))
+    assert not ends
 
 
 def test_rollouts_before_the_first_update_are_not_inference() -> None:

@@ -1,6 +1,7 @@
 """The windows of a run, on a clock that the test moves."""
 
 import itertools
+import math
 import statistics
 
 import pytest
@@ -353,14 +354,25 @@ def rollouts(run: Run, steps: int, ms: float) -> None:
     run.in_row = False
 
 
+@pytest.mark.parametrize("warmup", [None, 3])
+def test_warm_up_lasts_while_it_is_unclear_whether_other_steps_come(warmup: int | None) -> None:
+    run = Run(plan_of(warmup=warmup, steps=None, profiled=3))
+    run.awaits_ns = math.inf
+    run.steps(*[900] * 200, kind="forward")
+    assert run.window() is Window.WARMUP
+    run.awaits_ns = 0.0
+    run.steps(*[900] * 60, kind="forward")
+    assert run.done
+
+
 def test_rollouts_with_most_time_are_profiled() -> None:
     """Updates come first; 16 of 12 ms are less than 128 calls of 3.5 ms."""
     run = Run(plan_of(warmup=None, steps=None, profiled=3))
-    run.awaits_more = True
+    run.awaits_ns = 60e9
     run.steps(450, *[12] * 16)
     assert run.window() is Window.WARMUP
     rollouts(run, 128, 3.5)
-    run.awaits_more = False
+    run.awaits_ns = 0.0
     for _ in range(2):
         run.steps(*[12] * 16)
         rollouts(run, 128, 3.5)

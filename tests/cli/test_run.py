@@ -216,6 +216,21 @@ def test_training_without_an_optimizer_or_backward_is_named(tmp_path: Path, grad
     assert "inference" not in done.err
 
 
+def test_evaluation_with_an_optimizer_that_never_steps_is_found(tmp_path: Path) -> None:
+    """Programs make their optimizer before they look for their option to evaluate only."""
+    source = f"""
+{TRAINING}
+model.eval()
+with torch.no_grad():
+    for _ in range(60): model(torch.ones(4, 8))
+"""
+    done = run(tmp_path, source, options=("--continue",))
+    assert (done.code, done.step["kind"]) == (0, "forward 4x8")
+    assert "--step-by forward" in done.warnings
+    profiled = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))
+    assert profiled.step["kind"] == "forward 4x8" and "never stepped" not in profiled.warnings
+
+
 def test_step_by_forward_option_is_used(tmp_path: Path) -> None:
     source = TRAINING + "for _ in range(50): model(torch.ones(2, 8)); train()"
     done = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))

@@ -21,7 +21,14 @@ from boundby.capture.jax.line_recorder import LineRecord
 from boundby.capture.jax.profiler import JaxProfiler
 from boundby.capture.jax.step_finder import JaxStepFinder
 from boundby.capture.process.guard import Failure, Guard
-from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.plan import (
+    MOST_AWAITED_NS,
+    PROFILER_START,
+    How,
+    Plan,
+    Spelling,
+    shortfall,
+)
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
@@ -112,7 +119,7 @@ class JaxRecorder:
             on_done,
             observer=self._sampler,
             look=lambda window: self._host_speeds[window].sample(),
-            awaits_more=lambda: self.finder.awaits_more(hooks.functions),
+            awaits_ns=lambda: MOST_AWAITED_NS if self.finder.awaits_more(hooks.functions) else 0.0,
         )
         self.finder = JaxStepFinder(
             jax, self._step_ended, self.windows.start_over, by_marks=by_marks

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+# The longest that warm-up waits for another kind of step that is known to come: evaluations over a
+# data set take tens of seconds on a CPU.
+MOST_AWAITED_NS = 60e9
 FEWEST_WARMUP = 3  # steps; allocators and algorithm choice settle
 _CLEAN = 10  # steps by default
 _ISSUE = 6  # steps by default

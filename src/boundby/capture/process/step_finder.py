@@ -19,6 +19,9 @@ StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 # A script that has created an optimizer is expected to step it; after this many calls it is not.
 # The same applies to one that has stepped it and then only calls its model.
 _PATIENCE = 500
+# If it has never stepped, a row of evaluation calls may be all that it does: after this many they
+# are steps, of which it is unclear until the patience has ended whether others will come.
+_FEWEST_UNCLEAR = 20
 # Calls that are weak evidence count less: an agent in training mode acts up to 50,000 times to fill
 # its replay buffer before its first update (Mnih et al. 2015, "replay start size"), and embeddings
 # made by a model that no optimizer updates precede the first step of another.
@@ -52,7 +55,10 @@ class StepFinder:
         step_by: StepBy,
         on_step: Callable[[str], None],
         on_training: Callable[[], None] = lambda: None,
+        *,
+        may_be_unclear: bool = True,
     ) -> None:
+        """`may_be_unclear`: steps may be found before it is known whether others will come."""
         self.step_by: StepBy = step_by
         self.seen = {"calls": 0, "backward passes": 0, "optimizer steps": 0, "marks": 0}
         self._kinds: dict[str, StepKind] = {}  # by label
@@ -64,6 +70,8 @@ class StepFinder:
         self._anchor = _Anchor()
         self._shapes = Shapes()
         self._calls_since_optimizer = 0.0
+        self._may_be_unclear = may_be_unclear
+        self._clear_calls = 0
         self._inside = _Inside()
         self._row = _Row()
         self._trained = 0  # complete training steps
@@ -94,6 +102,17 @@ class StepFinder:
     def awaits_training(self) -> bool:
         """Whether this is an evaluation after the first few steps of a training, which goes on."""
         return self.in_row and self._trained > 0 and self._is_early
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether calls are steps although an optimizer was made, which may step later."""
+        return (
+            self._decided == "forward"
+            and self.step_by == "auto"
+            and bool(self._cycle.made)
+            and not self.seen["optimizer steps"]
+            and self._calls_since_optimizer <= _PATIENCE
+        )
 
     @property
     def found_by(self) -> StepBy | None:
@@ -177,6 +196,7 @@ class StepFinder:
                 self._on_training()
         is_clear = owned and not waits
         self._calls_since_optimizer += 1.0 if is_clear else _WEIGHT_OF_DOUBTFUL
+        self._clear_calls += is_clear
         if self._decided == "backward" and self.step_by == "auto":
             self._decided = None
             self._on_training()
@@ -203,6 +223,9 @@ class StepFinder:
             return True
         if self.step_by != "auto" or self._decided == "mark":
             return False
+        may_be_all = self._may_be_unclear and not self.seen["optimizer steps"]
+        if may_be_all and self._clear_calls > _FEWEST_UNCLEAR:
+            return True
         return not self._cycle.made or self._calls_since_optimizer > patience
 
     def _end(self, *, in_row: bool = False) -> None:

@@ -13,6 +13,7 @@ and torch read when they are imported.
 from __future__ import annotations
 
 import enum
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -29,9 +30,6 @@ from boundby.capture.process.kinds import (
 from boundby.capture.process.plan import PROFILER_START, Plan, is_known
 from boundby.capture.torch.phases import Phases
 
-# The longest that warm-up waits for another kind of step that is known to come: evaluations over a
-# data set take tens of seconds on a CPU.
-_MOST_AWAITED_NS = 60e9
 # Steps in which values are checked; more if something is still in use in the next step.
 _EVIDENCE = 3
 _MOST_EVIDENCE = 20  # time limit
@@ -62,18 +60,18 @@ class Windows:
         observer: Observer | None = None,
         look: Callable[[Window], None] = lambda _: None,
         evidence: EvidenceObserver | None = None,
-        awaits_more: Callable[[], bool] = lambda: False,
+        awaits_ns: Callable[[], float] = lambda: 0.0,
         in_row: Callable[[], bool] = lambda: False,
         on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     ) -> None:
         """`look` is called between steps, but not between clean ones. `evidence` observes a few
-        untimed steps after all others. `awaits_more`: whether another kind of step is known to
-        come, which may take more time than those so far. `in_row`: whether the step that ends
-        belongs to an evaluation or a rollout. `on_window` gets each window that opens, the number
-        of steps so far and their main kind."""
+        untimed steps after all others. `awaits_ns`: how long warm-up waits for another kind of
+        step, which may take more time than those so far; without end if infinite. `in_row`:
+        whether the step that ends belongs to an evaluation or a rollout. `on_window` gets each
+        window that opens, the number of steps so far and their main kind."""
         self._on_window = on_window
         self._evidence = evidence
-        self._awaits_more = awaits_more
+        self._awaits_ns = awaits_ns
         self._observer = observer
         self._look = look
         self.window = Window.WARMUP
@@ -234,12 +232,12 @@ class Windows:
 
     def _is_warm(self, now: int) -> bool:
         count = len(self.warmup)
-        if self._plan.warmup is not None:
-            return count >= self._plan.warmup
         # Without the first step, which may include imports and compilation.
         spent_ns = sum(sample.ns for sample in self.warmup[1:])
-        takes_any = self._plan.kind is None and not self._plan.in_step
-        if takes_any and self._awaits_more() and spent_ns < _MOST_AWAITED_NS:
+        awaited_ns = 0.0 if self._plan.kind or self._plan.in_step else self._awaits_ns()
+        if self._plan.warmup is not None and awaited_ns != math.inf:
+            return count >= self._plan.warmup
+        if spent_ns < awaited_ns:
             return False
         if count >= self._plan.most_warmup or (
             count > self._plan.least_warmup and now - self._began > self._plan.most_warmup_s * 1e9

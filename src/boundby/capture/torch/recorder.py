@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from boundby.capture.host.counters import HostCounterSampler, thread_time
 from boundby.capture.host.page_faults import fault_ns, faults
 from boundby.capture.host.speed import HostSpeedSampler
 from boundby.capture.process.guard import Guard, failure_of
-from boundby.capture.process.plan import How, Plan, Spelling, shortfall
+from boundby.capture.process.plan import MOST_AWAITED_NS, How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import calling_line
 from boundby.capture.process.step_finder import StepBy, StepFinder
@@ -46,6 +47,11 @@ _OLD_LINES = Note(
     text="compiled code came from a cache that an older version of the script filled, and some of "
     "its lines no longer exist: that work is shown at the line that calls the compiled code "
     "(set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to compile again)",
+)
+_UNCLEAR = Note(
+    code="too-few-steps",
+    text="an optimizer was made but never stepped: whether training would follow these calls was "
+    "unknown until the script ended, so they were not profiled: --step-by forward does",
 )
 _NO_GRAPH_RECORDING = "recording the operators of captured CUDA graphs failed"
 _NO_EVIDENCE = "checking values and gradients failed"
@@ -97,11 +103,13 @@ class Recorder:
             observer=self._bystander,
             look=lambda window: self._host_speeds[window].sample(),
             evidence=self._evidence,
-            awaits_more=lambda: self.finder.awaits_rollouts or self.finder.awaits_training,
+            awaits_ns=self._awaits_ns,
             in_row=lambda: self.finder.in_row,
             on_window=on_window,
         )
-        self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
+        self.finder = StepFinder(
+            step_by, self._step_ended, self.windows.start_over, may_be_unclear=not plan.in_step
+        )
         self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = ObjectIds()
         self._owners = Owners(torch.nn.Module)
@@ -119,6 +127,12 @@ class Recorder:
         self._in_backward = False
         self._stepped_in_backward: list[int] = []
 
+    def _awaits_ns(self) -> float:
+        if self.finder.is_unclear:
+            return math.inf
+        is_known = self.finder.awaits_rollouts or self.finder.awaits_training
+        return MOST_AWAITED_NS if is_known else 0.0
+
     def _step_ended(self, kind: str) -> None:
         window = self.windows.window
         # Once the profiler has run, the process stays slower.
@@ -134,11 +148,12 @@ class Recorder:
             self._run.own(time.perf_counter_ns() - began)
 
     def _look_at_step(self, kind: str) -> None:
-        if self._on_first_step is not None:
-            self._on_first_step()
-            self._on_first_step = None
-        for hook in tuple(active_hooks):  # a copy, because a hook may replace others
-            hook.step_ended(kind)
+        if not self.finder.is_unclear:
+            if self._on_first_step is not None:
+                self._on_first_step()
+                self._on_first_step = None
+            for hook in tuple(active_hooks):  # a copy, because a hook may replace others
+                hook.step_ended(kind)
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
@@ -339,7 +354,9 @@ class Recorder:
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
-        if steps and window not in (Window.EVIDENCE, Window.COUNTED, Window.DONE):
+        if self._awaits_ns() == math.inf and window is Window.WARMUP:
+            missing.append(_UNCLEAR)
+        elif steps and window not in (Window.EVIDENCE, Window.COUNTED, Window.DONE):
             wanted = self._plan.profiled if advise else 0
             text = shortfall(
                 window.value,
