@@ -51,7 +51,7 @@ def test_script_that_exits_at_once_is_diagnosed(tmp_path: Path) -> None:
 def test_script_that_exits_at_once_without_steps_is_explained(tmp_path: Path) -> None:
     done = run(tmp_path, "import os\nos._exit(0)\n")
     assert done.code == 0
-    assert "without importing torch" in done.err
+    assert "no step was found" in done.err
 
 
 def test_failing_script_shows_its_traceback_and_the_diagnosis(tmp_path: Path) -> None:
@@ -99,7 +99,8 @@ print("trained")
 raise ValueError("bad batch")
 """
     done = run(tmp_path, source, options=(*SHORT, "--continue"))
-    assert (done.code, done.out) == (1, "trained\n")
+    assert done.code == 120  # as Python alone, for a stream that cannot be flushed
+    assert done.out == "trained\n"
     assert "Step train 4x8:" in done.err and "ValueError: bad batch" in done.err
     log = (tmp_path / "log.txt").read_text()
     assert log.startswith("trained\nTraceback") and "Step train" not in log
