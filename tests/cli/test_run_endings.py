@@ -329,7 +329,7 @@ threading.Thread(target=time.sleep, args=(14,), name="beat").start()
     began = time.monotonic()
     done = run(tmp_path, source)
     assert done.code == 0
-    assert "threads of the script are still running (beat)" in done.err
+    assert "of the script are still running (beat): they are ended in 30 s" in done.err
     assert time.monotonic() - began > 14
 
 
