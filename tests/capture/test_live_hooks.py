@@ -354,7 +354,7 @@ def test_a_call_of_all_modules_that_the_script_changes_and_changes_back(
 
 
 def test_modules_with_parameters_of_their_own_are_called(hooks: Hooks) -> None:
-    class Actor(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Actor(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.body = torch.nn.Linear(2, 2)

@@ -1,9 +1,11 @@
 """Threads and processes that wait for a script which boundby ended do not keep it for ever."""
 
+import atexit
 import multiprocessing
+import os
 import sys
 import threading
-from collections.abc import Iterator
+import time
 
 import pytest
 
@@ -15,16 +17,16 @@ class Left(Exception):  # noqa: N818 - stands for the end of the process
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses made; nothing ends in them."""
     pauses: list[float] = []
 
     def leave(code: int) -> None:
         raise Left(code)
 
-    monkeypatch.setattr(left_running.time, "sleep", pauses.append)
-    monkeypatch.setattr(left_running.os, "_exit", leave)
-    monkeypatch.setattr(left_running.atexit, "_run_exitfuncs", lambda: pauses.append(0.0))
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: pauses.append(0.0))
     return pauses
 
 
