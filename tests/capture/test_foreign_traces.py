@@ -255,3 +255,15 @@ def test_capture_of_a_graph_is_not_diagnosed_as_a_step(tmp_path: Path) -> None:
     faults = {finding.fault for finding in found.findings}
     assert not faults & {"eager-launches", "batch-too-small"} and not found.batches
     assert "graph-captured" not in _codes(_diagnosis(tmp_path, _captures(3, 30)))
+
+
+def test_values_beyond_the_shapes_and_tuples_are_read(tmp_path: Path) -> None:
+    """Other writers list the shapes of tensors alone, and print tuples."""
+    recorded = {
+        "Input Dims": [[1, 3, 32, 32], [8, 3, 3, 3]],
+        "Input type": ["Float", "Float"],
+        "Concrete Inputs": ["", "", "", "(2,2)", "(1, 1)", "[1, 1]", "False", "()", "1"],
+    }
+    events = [op("aten::convolution", 0, 30, **recorded), launch(1, 5), kernel(1, 10, 20)]
+    call = _timeline(tmp_path, events).calls[0]
+    assert call.args[2:] == (None, (2, 2), (1, 1), (1, 1), False, (), 1)

@@ -113,12 +113,13 @@ def _attend_cache(
     "vllm::outplace_fused_experts",
     "sglang::inplace_fused_experts",
     "sglang::outplace_fused_experts",
+    "vllm::rocm_aiter_fused_moe",
     op_class="contraction",
 )
 def fused_experts(call: OpCall) -> Cost:
     """(tokens [T, K], first weights [E, 2N, K], second [E, K, N], weights and ids [T, chosen])."""
     tokens, first, second = tensor(call, 0), tensor(call, 1), tensor(call, 2)
-    chosen = tensor(call, 4)
+    chosen = maybe(call, 4) or tensor(call, 3)  # both have one element per token and expert
     experts, both, k = first.shape
     rows = chosen.elements
     reached = min(experts, rows) / experts

@@ -56,6 +56,8 @@ MESSAGE_TYPES = {
     "Float8_e5m2": "float8",
 }
 
+# torch writes lists; other tools write tuples.
+_BRACKETS = (("[", "]"), ("(", ")"))
 _CONSTANTS: dict[str, Any] = {"": None, "None": None, "True": True, "False": False}
 
 
@@ -64,8 +66,8 @@ def parse(key: CallKey) -> OpCall:
     name, *raw = key
     shapes, types, strides, values = (_array(text) for text in raw)
     args = tuple(
-        _argument(shape, _at(types, index), _at(strides, index), _at(values, index))
-        for index, shape in enumerate(shapes)
+        _argument(*(_at(column, index) for column in (shapes, types, strides, values)))
+        for index in range(max(len(shapes), len(values)))
     )
     return OpCall(name=clean(name), args=args)
 
@@ -149,7 +151,7 @@ def _value(text: Any) -> Argument:
         return None
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if text.startswith("[") and text.endswith("]"):
+    if (text[0], text[-1]) in _BRACKETS:
         items = text[1:-1].split(",") if text[1:-1].strip() else []
         return tuple(_value(item.strip()) for item in items)
     try:
