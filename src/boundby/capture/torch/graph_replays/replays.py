@@ -89,11 +89,16 @@ def _as_captured(
     number: int,
     names: Sequence[str],
 ) -> list[int] | None:
-    """For each kernel of a replay the operator of the same launch in the capture, if all replays of
-    the step have as many kernels as the captures have launches, and the classes agree."""
-    if [len(rows) for rows in rows_of] != [len(one) for one in recording.captures]:
+    """For each kernel of a replay the operator of the same launch in its capture, if the classes
+    agree. Its capture is the one with as many launches; if there are several, all replays of the
+    step must be those of the captures, in order."""
+    counts = [len(rows) for rows in rows_of]
+    captures = [one for one in recording.captures if len(one) == counts[number]]
+    if counts == [len(one) for one in recording.captures]:
+        captures = [recording.captures[number]]
+    if len(captures) != 1:
         return None
-    places = list(recording.captures[number])
+    places = list(captures[0])
     agree = [
         kernel_class(name) == operator_class(operator)
         for name, place in zip(names, places, strict=True)
