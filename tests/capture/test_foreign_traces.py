@@ -259,7 +259,7 @@ def test_capture_of_a_graph_is_not_diagnosed_as_a_step(tmp_path: Path) -> None:
 
 def test_values_beyond_the_shapes_and_tuples_are_read(tmp_path: Path) -> None:
     """Other writers list the shapes of tensors alone, and print tuples."""
-    recorded = {
+    recorded: Event = {
         "Input Dims": [[1, 3, 32, 32], [8, 3, 3, 3]],
         "Input type": ["Float", "Float"],
         "Concrete Inputs": ["", "", "", "(2,2)", "(1, 1)", "[1, 1]", "False", "()", "1"],
