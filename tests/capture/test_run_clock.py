@@ -152,6 +152,12 @@ def test_forward_only_script_is_inference() -> None:
     assert ms_of(script.parts()) == {"eval": 40}
 
 
+def test_evaluations_alone_have_no_number_of_steps() -> None:
+    script = Script()
+    script.evaluate(5)
+    assert script.parts(is_cut=True).scope == "the run until boundby ended it"
+
+
 def test_a_run_cut_short_extrapolates_to_the_end_of_its_epoch() -> None:
     script = Script()
     script.run.loader_started(7, 70, 100, 0, "train.py:5")

@@ -279,7 +279,9 @@ class RunClock:
         steps = sum(steps.count for steps in self._tally.steps.values())
         if not is_cut:
             return "the whole run"
-        words = f"the run up to its step {steps}, where boundby ended it"
+        # Calls of a model alone are counted as parts of the run, not as its steps.
+        until = f"up to its step {steps}, where" if steps else "until"
+        words = f"the run {until} boundby ended it"
         if left:
             words += f"; the {left} steps left of the epoch are extrapolated"
         elif self.seen_epochs:
