@@ -130,7 +130,9 @@ def test_fixes_that_were_not_tried_are_counted_apart_from_those_without_gain() -
     words = "no fix was kept: 1 of 3 is undecided, 1 of 3 was not tried; a larger budget may decide"
     assert words in shown(settled, unclear, late)
     note = Note(code="fixes-not-tried", text="without a finding, and not tried: fused")
-    words = "no fix was kept: fixes without a finding were not tried; a larger budget may decide"
+    words = (
+        "no fix was kept: fixes that no finding suggests were not tried; a larger budget may decide"
+    )
     assert words in shown(settled, notes=(note,))
 
 

@@ -148,7 +148,7 @@ def _without_result(proofs: list[Proof], *, has_more: bool, more: str) -> str:
         were = "was" if untried == 1 else "were"
         counts.append(f"{untried} of {len(proofs)} {were} not tried")
     if has_more:
-        counts.append("fixes without a finding were not tried")
+        counts.append("fixes that no finding suggests were not tried")
     if not counts:
         return "no fix made the program faster"
     return f"no fix was kept: {', '.join(counts)}{more}"
