@@ -24,6 +24,7 @@ from boundby.model.jax_facts import (
 from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
 from boundby.step.inference import is_inference
+from boundby.step.jax_programs import eager_calls
 from boundby.step.model import StepModel
 from tests.faults.step_models import at_line, finding, sure
 from tests.machines import round_machine
@@ -174,6 +175,22 @@ def test_keys_split_on_the_host_have_their_own_advice(names: list[str], words: s
     facts = JaxFacts(functions=[JaxFunction(name="step")])
     found = sure(_model(at_line(scene.timeline(), "train.py:9"), facts), "jax-eager-operators")
     assert words in found.change
+
+
+@pytest.mark.parametrize(("kind", "spent_us"), [("cuda", 800), ("cpu", 400)])
+def test_operators_of_earlier_programs_are_no_cost_of_eager_lines(
+    kind: str, spent_us: float
+) -> None:
+    """A line of 800 us, during 400 us of which a program runs that was called before it."""
+    scene = Scene(end=1000)
+    call = scene.on_host(0, 100, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(100, 500, launch=call)
+    scene.on_host(100, 900, HostKind.PYTHON, "train.py(9): main")
+    for at in range(8):
+        scene.on_host(110 + 90 * at, 130 + 90 * at, HostKind.OP, "PjitFunction(add)")
+    timeline = at_line(msgspec.structs.replace(scene.timeline(), device_kind=kind), "train.py:9")
+    model = _model(timeline, JaxFacts(functions=[JaxFunction(name="step")]))
+    assert eager_calls(model).host_ns == pytest.approx(spent_us * US)
 
 
 def _with_python(*, calls: bool) -> StepModel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model import HostKind, Ints, Timeline
+from boundby.model.intervals import Coverage
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.model import StepView
 from boundby.step.nesting import nearest
@@ -60,7 +61,19 @@ def _spent(step: StepView, rows: Ints, own: Ints) -> float:
     own_at_lines = own[np.isin(python[own], lines)]
     outer = ~np.isin(host.parent[own_at_lines], own_at_lines)
     spent -= float(host.duration_ns[own_at_lines[outer]].sum())
-    return in_clean_step(step, spent)
+    if step.timeline.device_kind == "cpu":
+        # Meanwhile programs that were called before may still run, on the same cores.
+        spent -= _running_ns(step.timeline, lines, own[~np.isin(own, own_at_lines)])
+    return in_clean_step(step, max(0.0, spent))
+
+
+def _running_ns(timeline: Timeline, lines: Ints, calls: Ints) -> float:
+    """Time at some lines in which operators ran that calls elsewhere launched."""
+    device, host = timeline.device, timeline.host
+    ops = launched_by(timeline, calls)
+    running = Coverage(device.start_ns[ops], device.duration_ns[ops])
+    starts = host.start_ns[lines]
+    return float(running.between(starts, starts + host.duration_ns[lines]).sum())
 
 
 def own_calls_ns(step: StepView) -> float:
@@ -85,6 +98,8 @@ def program_calls(timeline: Timeline, functions: Collection[str]) -> Ints:
 
 def launched_by(timeline: Timeline, calls: Ints) -> Ints:
     """The device operations that some calls launched."""
+    if not len(calls):
+        return calls
     starts = timeline.host.start_ns[calls]
     ends = starts + timeline.host.duration_ns[calls]
     order = np.argsort(starts)
