@@ -2,11 +2,13 @@
 
     python benchmarks/planted.py                       # everything: the table of docs/figures
     python benchmarks/planted.py gan small_gpt:mask    # some scripts, or single mistakes
+    python benchmarks/planted.py jax/gpt jax/rl:act    # of JAX: these need flax, optax, equinox
     python benchmarks/planted.py --table ROWS.jsonl    # the table of results kept with --keep
 
 The scripts are in `benchmarks/planted/`. In each, a line that ends in `#- NAME` belongs to the
-mistake NAME, and a line `#+ NAME: code` is its repair; `#: NAME` ends a line that stays, and that
-a finding may name as well. `# mistake NAME: fault, ...` names the faults that count as found;
+mistake NAME, and a line `#+ NAME: code` is its repair (`#+ A|B: code` that of either); `#: NAME`
+ends a line that stays, and that a finding may name as well (`#: A+B` for two mistakes). `# mistake
+NAME: fault, ...` names the faults that count as found;
 `# memory NAME: fault, ...` is a mistake that costs memory: no saving is expected of its finding,
 and what the process grows by in a step is measured instead. A mistake is tried with all others
 repaired. It counts as found if one of the first three findings has such a fault, names a line of
@@ -40,8 +42,8 @@ CLOCK = ["perf_counter"]  # of `time`, for the true savings
 OBSERVED: list[Path] = []  # the folder that keeps the observation of each version, if any
 _MISTAKE = re.compile(r"^# (mistake|memory) (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
-_BESIDE = re.compile(r"^(.*?)\s*#: (\w+)$")
-_RIGHT = re.compile(r"^(\s*)#\+ (\w+): (.*)$")
+_BESIDE = re.compile(r"^(.*?)\s*#: ([\w+]+)$")
+_RIGHT = re.compile(r"^(\s*)#\+ ([\w|]+): (.*?)(?:\s*#: ([\w+]+))?$")
 _END = "# end of step"
 
 # Runs a version of a script: so many steps a turn, then waits to be told to go on. Each time it
@@ -54,6 +56,9 @@ def __tick__():
     global left, began
     left -= 1
     if left: return
+    if "jax" in sys.modules:
+        for array in sys.modules["jax"].live_arrays():
+            if not array.is_deleted(): array.block_until_ready()
     size = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
     print(time.perf_counter() - began, size, file=out, flush=True)
     left = int(sys.stdin.readline())
@@ -105,15 +110,18 @@ def version(script: Path, wrong: set[str]) -> Version:
     places: dict[str, list[int]] = {}
     for line in script.read_text().splitlines():
         if repair := _RIGHT.match(line):
-            if repair[2] not in wrong:
+            if wrong.isdisjoint(repair[2].split("|")):
                 lines.append(repair[1] + repair[3])
+                for name in repair[4].split("+") if repair[4] else ():
+                    places.setdefault(name, []).append(len(lines))
         elif planted := _WRONG.match(line):
             if planted[2] in wrong:
                 lines.append(planted[1])
                 places.setdefault(planted[2], []).append(len(lines))
         elif beside := _BESIDE.match(line):
             lines.append(beside[1])
-            places.setdefault(beside[2], []).append(len(lines))
+            for name in beside[2].split("+"):
+                places.setdefault(name, []).append(len(lines))
         elif not _MISTAKE.match(line):
             lines.append(line)
     return Version(text="\n".join(lines) + "\n", lines=places)

@@ -37,3 +37,18 @@ def test_mistakes_that_cost_memory_are_marked(
     assert costs_memory(script, "kept") and not costs_memory(script, "slow")
     assert version(script, {"kept"}).text == "losses.append(loss)\n"
     assert version(script, set()).text == "losses.append(loss.item())\n"
+
+
+def test_lines_may_belong_to_several_mistakes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from planted import version
+
+    script = tmp_path / "both.py"
+    script.write_text("eager()  #- a\nagain()  #- b\n#+ a|b: step()  #: c\nx = 1  #: a+b\n")
+    assert version(script, {"a"}).text == "eager()\nx = 1\n"
+    assert version(script, {"a"}).lines == {"a": [1, 2], "b": [2]}
+    clean = version(script, set())
+    assert clean.text == "step()\nx = 1\n"
+    assert clean.lines["c"] == [1]
