@@ -55,6 +55,7 @@ class _Pairs:
     forward: tuple[int, ...]
     absolute: bool
     elements: float  # of the tensor between
+    pairs: float
     bytes: float  # of one number for each pair
 
 
@@ -86,7 +87,7 @@ def detect(step: StepView) -> Detection | None:
         else "distances = a.square().sum(-1, keepdim=True) + b.square().sum(-1) - 2 * a @ b.mT",
         assumes="one number for each pair is needed, not the differences themselves",
         evidence=f"a tensor of {largest.elements:,.0f} numbers is made, and reduced to "
-        f"{largest.bytes / 4:,.0f}",
+        f"{largest.pairs:,.0f}",
     )
 
 
@@ -111,6 +112,7 @@ def _all_pairs(step: StepView, flow: Flow) -> Iterator[_Pairs]:
             forward=tuple(chain),
             absolute=any(_plain(step.op_records[one].name) == "abs" for one in chain),
             elements=elements,
+            pairs=elements / summed,
             bytes=elements / summed * DTYPE_BYTES.get(call.tensors[0].dtype, 4),
         )
 
