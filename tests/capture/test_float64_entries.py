@@ -37,3 +37,23 @@ def test_running_functions_are_found_by_qualified_name() -> None:
     scopes = scopes_on_stack(__file__)
     code = test_running_functions_are_found_by_qualified_name.__code__
     assert scopes[code.co_name, code.co_firstlineno]["held"] == held
+
+
+def test_lines_that_convert_a_module_are_entries_and_those_that_move_it_are_not() -> None:
+    text = "\n".join(
+        [
+            "net = net.to(sample.dtype)",
+            "net = net.to(device)",
+            "net.double()",
+            "net.to('cpu', dtype=kind)",
+            "other = other.to(sample.dtype)",
+        ]
+    )
+    names = {
+        "net": torch.nn.Linear(2, 2).double(),
+        "other": torch.nn.Linear(2, 2),
+        "device": "cpu",
+        "kind": torch.float64,
+        "sample": None,
+    }
+    assert list(float64_entries(ast.parse(text), names, {})) == [1, 3, 4]
