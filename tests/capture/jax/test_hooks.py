@@ -310,10 +310,13 @@ def test_a_function_compiled_ahead_of_its_calls_delimits_steps(hooks: JaxHooks) 
 
     w, x = jnp.ones(4), jnp.ones((8, 4))
     program = step.lower(w, x).compile()
+    (function,) = [one for one in hooks.functions if one.name == "step"]
+    assert function.can_be_compiled_again
     for _ in range(6):
         w = program(w, x)
     assert steps.finder.anchor is not None
-    assert steps.finder.anchor.name == "step"
+    assert steps.finder.anchor is function
+    assert not function.can_be_compiled_again
     assert steps.kinds == [("train 8x4", 8)] * 4
     assert steps.finder.donates is True
 

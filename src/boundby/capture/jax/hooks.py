@@ -259,7 +259,6 @@ class JaxHooks:
             function = self._ahead.get(lowered)
             if function is not None:
                 self._ahead[made] = function
-                function.maker = None  # it takes no static arguments, unlike what was lowered
             return made
 
         return compile_it
@@ -270,6 +269,7 @@ class JaxHooks:
             function = self._ahead.get(program) if self.watcher is not None else None
             if function is None or (function.is_quiet and not active_hooks):
                 return original(program, *args, **kwargs)
+            function.maker = None  # a program takes no static arguments, unlike the function
             return self._observed(function, functools.partial(original, program), args, kwargs)
 
         return call
