@@ -204,3 +204,15 @@ def test_compiled_call_has_only_overhead_if_its_kernels_are_recorded() -> None:
     # Its kernels are somewhere in there.
     assert compiled_region("a kernel without a name") > 50_000
     assert compiled_region("nothing") > 50_000
+
+
+def test_python_is_not_what_operators_leave_if_both_exceed_the_step() -> None:
+    """The profiler's cost of events that are shorter than it is taken off nothing else."""
+    scene = Scene(end=300)
+    scene.on_host(0, 200, HostKind.PYTHON, "train.py(3): f")
+    for at in range(100):
+        scene.on_host(at, at + 0.2, name="aten::alias")
+    scene.on_host(200, 300, call=OpCall(name="aten::relu", args=(tensor(1_000_000),)))
+    account = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US).account
+    # 92 us of the last operator, and 100 of Python alone, to which the operators before add theirs.
+    assert account.overhead.parts["python"] > 120 * US
