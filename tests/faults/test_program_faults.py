@@ -72,7 +72,7 @@ def test_costly_settings_are_reported_at_their_line() -> None:
         return step_of(scene.timeline(), [0, 0, 1, 1], evidence, phases)
 
     anomaly = sure(step(StepEvidence(settings=settings)), "anomaly-detection")
-    assert anomaly.where == ["train.py:1", "train.py:3"]
+    assert anomaly.where == ["train.py:3", "train.py:1"]
     assert anomaly.saving_ns.expected > 30e3
     filled = sure(step(StepEvidence(settings=settings)), "deterministic-algorithms")
     assert filled.where == ["train.py:2"] and filled.saving_ns.expected > 40e3

@@ -51,7 +51,8 @@ def detect(step: StepView) -> Detection | None:
     outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
     # The engine itself makes the checks: they are no forward operator's backward.
     rows = step.inside(formats[host.name] | outermost)
-    where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
+    # What is to be changed comes first.
+    where = list(dict.fromkeys([*settings.anomaly_set_at, *lines]))
     return Detection(
         low=without_rows(step, rows, ANOMALY_REST.high),
         expected=without_rows(step, rows),

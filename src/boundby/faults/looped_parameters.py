@@ -65,7 +65,9 @@ def detect(step: StepView) -> Detection | None:
         expected=sum(each, at_once) if step.device == "cpu" else at_once,
         high=at_once,
         where=[loop.line for loop in loops if loop.line != NO_LINE][:4],
-        change="torch._foreach_mul_(averages, decay)  # and so on: one call for all parameters",
+        change="torch._foreach_mul_(averages, decay)  # and so on: one call for all parameters"
+        if updates
+        else "if step % 100 == 0: ...  # or torch._foreach_norm(gradients), and one read of all",
         assumes="no parameter's update depends on another's",
     )
 
