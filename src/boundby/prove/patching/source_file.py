@@ -125,15 +125,17 @@ class SourceFile:
     def wrap(self, first: Statement, last: Statement, context: str) -> None:
         """Put statements of one block under a `with` of this context manager.
 
-        Those that overlap have to contain one another.
+        Those that overlap have to contain one another. What is under the same one is left.
         """
         block = self._check_in_block(first)
         body = list(block.body)
         start, end = _index(body, first), _index(body, last)
         others = self._wraps.setdefault(block, [])
-        for other_start, other_end, _ in others:
+        for other_start, other_end, other in others:
             is_apart = end < other_start or other_end < start
             is_inside = other_start <= start and end <= other_end
+            if is_inside and other == context:
+                return
             if not (is_apart or is_inside or (start <= other_start and other_end <= end)):
                 raise CannotWriteError("another fix surrounds some of the same statements")
         others.append((start, end, context))
