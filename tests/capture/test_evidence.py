@@ -275,6 +275,48 @@ def test_kept_losses_are_growing_memory() -> None:
     assert evidence_of(lambda: step(True)).growth is None
 
 
+class Meter:
+    """Keeps losses in two attributes."""
+
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+        self.total = torch.zeros(())
+
+    def add(self, loss: Any) -> None:
+        self.history.append(loss)
+
+    def sum_up(self, loss: Any) -> None:
+        self.total = self.total + loss
+
+
+class Residual(nn.Module):  # type: ignore[misc]
+    """A model that binds a name again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = self.inner(x)
+        x = x + self.inner(x)
+        return x.sum()
+
+
+@pytest.mark.parametrize("method", ["add", "sum_up"])
+def test_the_line_that_keeps_losses_in_an_object_is_named(method: str) -> None:
+    model, meter = Residual(), Meter()
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8))
+        loss.backward()
+        getattr(meter, method)(loss)
+
+    found = evidence_of(step).growth
+    line = getattr(Meter, method).__code__.co_firstlineno + 1
+    assert found is not None
+    assert [int(one.rpartition(":")[2]) for one in found.where] == [line]
+
+
 def test_steps_between_empty_cache_calls_are_counted() -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -174,7 +174,7 @@ class EvidenceCollector(StepHook):
             rebuilt=self._rebuilt(fixed),
             single_samples=self._calls.single_samples(),
             padding=self._padding,
-            growth=self._assignments.growth(),
+            growth=self._assignments.kept_graphs.growth(),
             uncleared=self._gradients.uncleared(),
             has_backward=bool(self._gradients.backwards),
         )

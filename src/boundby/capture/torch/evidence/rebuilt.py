@@ -6,9 +6,7 @@ have them, and nothing of torch is replaced.
 
 from __future__ import annotations
 
-import gc
 import inspect
-import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
@@ -17,20 +15,20 @@ from types import FrameType
 from typing import Any
 
 from boundby.capture.torch.evidence.bound_lines import BoundLines
-from boundby.capture.torch.evidence.code_names import named_at, read_and_bound_at
+from boundby.capture.torch.evidence.code_names import named_at
 from boundby.capture.torch.evidence.continued import (
     ContinuedPrints,
     makes_tensors,
     may_coincide,
 )
 from boundby.capture.torch.evidence.fills import Fill, InPlaceFills, same_fills
+from boundby.capture.torch.evidence.kept_graphs import KeptGraphs
 from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.modes import outside_modes
-from boundby.model.evidence import Growth, RebuiltTensor
+from boundby.model.evidence import RebuiltTensor
 
 _MOST_EVENTS = 300_000  # time limit
 _MOST_VISITS = 500  # memory and time limit: of a line in a loop, in one step
-_MOST_NODES = 100_000  # time limit
 _MOST_PARTS = 16  # of a result
 
 Key = tuple[str, str, int]  # line, variable, which time in the step
@@ -74,9 +72,8 @@ class AssignmentReader:
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
         self._before: dict[int, dict[str, int]] = {}
         self._lines: dict[int, tuple[str, int]] = {}  # the latest line that bound an object
-        self._kept: dict[str, int] = defaultdict(int)
-        self._lengths: dict[int, int] = {}
-        self._nodes: list[int] = []
+        self.kept_graphs = KeptGraphs(torch)
+        self._entered: set[int] = set()  # frames of the functions that were called in this step
         self.bound_lines = BoundLines(torch)
         self._prints = ContinuedPrints(torch)
         self._running = False
@@ -107,7 +104,8 @@ class AssignmentReader:
             frame = frame.f_back
 
     def next_step(self) -> None:
-        self._nodes.append(self._live_nodes())
+        self.kept_graphs.step_ended()
+        self._entered.clear()
         for bound in self._bound[-1].values():
             if bound.value is not None and bound.value._version != bound.version:
                 bound.print = None
@@ -213,21 +211,11 @@ class AssignmentReader:
             or any(key not in one or one[key].made != last.made for one in steps)
         }
 
-    def growth(self) -> Growth | None:
-        """Graphs that are alive at each step's end, more every time."""
-        counts = self._nodes
-        if len(counts) < 3:
-            return None
-        more = [after - before for before, after in itertools.pairwise(counts)]
-        if min(more) <= 0 or max(more) > 2 * min(more) + 8:
-            return None
-        where = sorted(self._kept, key=lambda line: -self._kept[line])[:3]
-        return Growth(where=where, nodes_per_step=sum(more) / len(more))
-
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
         if not self._running or user_line(frame.f_code, frame.f_lineno) is None:
             return None
         self._remember(frame)
+        self._entered.add(id(frame))
         if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
             self._lines_run[id(frame)] = {}
         return self._on_line
@@ -268,6 +256,7 @@ class AssignmentReader:
         if id(frame) in self._lines_run:
             self._lines_run[id(frame)][line] = None
         self._fills.line_ran(id(frame), line)
+        self.kept_graphs.line_ran(line, frame, number)
         function = frame.f_code.co_name
         self._visits[function, line] += 1
         if self._visits[function, line] > _MOST_VISITS:
@@ -278,9 +267,6 @@ class AssignmentReader:
             return
         torch = self._torch
         for name, one in _locals(frame).items():
-            if type(one) is list:
-                self._look_at_list(line, one)
-                continue
             if not isinstance(one, torch.Tensor) and type(one).__name__ != "ndarray":
                 continue
             if before.get(name) == id(one):
@@ -288,8 +274,8 @@ class AssignmentReader:
             before[name] = id(one)
             self.bound_lines.bind(one, line)
             if isinstance(one, torch.Tensor) and one.grad_fn is not None:
-                if name in read_and_bound_at(frame.f_code, number):
-                    self._kept[line] += 1
+                if id(frame) not in self._entered:
+                    self.kept_graphs.bound(line, name, frame, number)
                 self._add(line, name, None, 0.0, None, None)
                 continue
             size = one.nbytes if hasattr(one, "nbytes") else 0
@@ -345,34 +331,6 @@ class AssignmentReader:
                 bound.value, bound.version = value, value._version
         self._bound[-1][key] = bound
         return key
-
-    def _look_at_list(self, line: str, held: list[Any]) -> None:
-        known = self._lengths.get(id(held))
-        self._lengths[id(held)] = len(held)
-        if known is None or len(held) <= known:
-            return
-        last = held[-1]
-        if isinstance(last, self._torch.Tensor) and last.grad_fn is not None:
-            self._kept[line] += 1
-
-    def _live_nodes(self) -> int:
-        """The autograd nodes that tensors still lead to."""
-        tensor = self._torch.Tensor
-        waiting = []
-        for one in gc.get_objects():
-            if type(one) is tensor and one.grad_fn is not None:
-                waiting.append(one.grad_fn)
-            elif type(one) is list and one and type(one[-1]) is tensor:
-                waiting += [t.grad_fn for t in one if type(t) is tensor and t.grad_fn is not None]
-        seen: set[int] = set()
-        while waiting and len(seen) < _MOST_NODES:
-            node = waiting.pop()
-            number = node._sequence_nr()
-            if number in seen:
-                continue
-            seen.add(number)
-            waiting += [following for following, _ in node.next_functions if following is not None]
-        return len(seen)
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
