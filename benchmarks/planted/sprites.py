@@ -1,6 +1,6 @@
 """Samples sprites from a small conditional diffusion model with DDIM and guidance."""
 # mistake prompt: repeated-forward, rebuilt-tensors
-# mistake embedding: python-in-step, rebuilt-tensors, looped-calls
+# mistake embedding: python-in-step, rebuilt-tensors, looped-calls, looped-samples
 # mistake heads: looped-calls, looped-samples
 # mistake graph: no-grad-missing, growing-memory
 # mistake frames: files-in-step

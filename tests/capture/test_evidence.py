@@ -372,6 +372,9 @@ def test_padding_is_found_from_values() -> None:
     assert lengths_of(torch, ids) == (64, lengths)
     assert lengths_of(torch, ids.flip(1)) == (64, lengths)
     assert lengths_of(torch, torch.ones(8, 64, dtype=torch.int64)) is None
+    # Texts beside none, as for guidance.
+    words = torch.randint(1, 99, (8, 64))
+    assert lengths_of(torch, torch.cat([torch.zeros_like(words), words])) is None
 
 
 def test_padding_of_vectors_is_found_from_zeros() -> None:

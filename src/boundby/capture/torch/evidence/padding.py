@@ -44,8 +44,9 @@ def _of_numbers(torch: Any, rows: Any) -> tuple[int, list[int]] | None:
     # A row that ends with the value once may be a text that does, or one padded by one.
     one = (run == 1) & (rows[:, -1] == values[0])
     left = width - torch.where(padded | one, run, 0)
-    if not bool(left.any()):
-        # Rows of one value each are a mask of equal lengths, not tokens.
+    if not bool((padded & (left > 0)).any()):
+        # Rows of one value each are a mask of equal lengths, or texts that are left out, as for
+        # guidance.
         return None
     return _lengths(left, width)
 
