@@ -392,7 +392,7 @@ def small_bert(folder: Path) -> None:
 def sentence_pairs(folder: Path) -> None:
     """Pairs of sentences and whether they mean the same, as tables."""
     words(folder / "words.txt", 12_000)
-    lines = (folder / "words.txt").read_text().splitlines()
+    lines = (folder / "words.txt").read_text().splitlines()[:-1]  # without commas
     (folder / "words.txt").unlink()
     draw = random.Random(0)
     for part, count in (("train", 640), ("validation", 64)):

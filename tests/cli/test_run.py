@@ -231,6 +231,25 @@ with torch.no_grad():
     assert profiled.step["kind"] == "forward 4x8" and "never stepped" not in profiled.warnings
 
 
+def test_deleted_optimizer_is_not_awaited(tmp_path: Path) -> None:
+    """The script updates its weights by hand."""
+    source = """
+        import gc, torch
+        model = torch.nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters())
+        del optimizer
+        gc.collect()
+        for _ in range(40):
+            model(torch.ones(4, 8)).sum().backward()
+            with torch.no_grad():
+                for one in model.parameters():
+                    one -= 0.1 * one.grad
+                    one.grad = None
+    """
+    done = run(tmp_path, source, options=("--steps", "3", "--profiled", "1"))
+    assert done.step["kind"] == "train 4x8"
+
+
 def test_step_by_forward_option_is_used(tmp_path: Path) -> None:
     source = TRAINING + "for _ in range(50): model(torch.ones(2, 8)); train()"
     done = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))

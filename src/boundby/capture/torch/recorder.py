@@ -187,6 +187,7 @@ class Recorder:
         if self._is_blind():
             return
         key = self._keys.of(called)
+        self._forget_deleted()
         if isinstance(called, torch.cuda.CUDAGraph):
             self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
         else:
@@ -233,14 +234,17 @@ class Recorder:
         if self._is_blind():
             return
         key = self._keys.of(optimizer)
-        while self._keys.gone:
-            self.finder.optimizer_gone(self._keys.gone.pop())
+        self._forget_deleted()
         if self._in_backward:
             # Backward may run on another thread: a step ends where it began.
             self._stepped_in_backward.append(key)
             return
         self.windows.phase_changed("other")
         self.finder.optimizer_stepped(key)
+
+    def _forget_deleted(self) -> None:
+        while self._keys.gone:
+            self.finder.optimizer_gone(self._keys.gone.pop())
 
     def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
         self._run.batch_came(waited_ns, iterator)
