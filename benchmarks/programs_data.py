@@ -362,18 +362,16 @@ def mnist_archives(folder: Path) -> None:
 def small_bert(folder: Path) -> None:
     """A small BERT with random weights and its tokenizer."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
     folder.mkdir(parents=True, exist_ok=True)
     words(folder / "train.txt", 20_000)
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    made.train(
-        [str(folder / "train.txt")],
-        trainers.WordPieceTrainer(vocab_size=1000, special_tokens=special),
-    )
+    known = sorted(set((folder / "train.txt").read_text().split()))
+    vocabulary = {word: number for number, word in enumerate((*special, *known))}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -385,7 +383,7 @@ def small_bert(folder: Path) -> None:
     ).save_pretrained(folder)
     torch.manual_seed(0)
     sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=1000, intermediate_size=512, **sizes)
+    config = BertConfig(vocab_size=len(vocabulary), intermediate_size=512, **sizes)
     BertForMaskedLM(config).save_pretrained(folder)
 
 
@@ -401,6 +399,23 @@ def sentence_pairs(folder: Path) -> None:
             one, other = draw.choices(lines, k=2)
             rows.append(f"{one},{other},{draw.randint(0, 1)},{index}")
         (folder / f"{part}.csv").write_text("\n".join(rows) + "\n")
+
+
+def accuracy(folder: Path) -> None:
+    """The metric of that name in the form in which `evaluate` loads it from a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "accuracy.py").write_text(
+        "import datasets\nimport evaluate\n"
+        "class Accuracy(evaluate.Metric):\n"
+        "    def _info(self):\n"
+        "        kind = datasets.Features(\n"
+        "            predictions=datasets.Value('int32'), references=datasets.Value('int32'))\n"
+        "        return evaluate.MetricInfo(\n"
+        "            description='', citation='', inputs_description='', features=kind)\n"
+        "    def _compute(self, predictions, references):\n"
+        "        pairs = list(zip(predictions, references))\n"
+        "        return {'accuracy': sum(int(a == b) for a, b in pairs) / len(pairs)}\n"
+    )
 
 
 def nanochat(folder: Path) -> None:

@@ -196,6 +196,14 @@ def test_input_shape_is_found_in_any_argument() -> None:
     assert step_kind("train", ()).label == "train scalar"
 
 
+def test_labels_among_keywords_do_not_name_the_step() -> None:
+    labels, tokens = FakeTensor(8), FakeTensor(8, 64)
+    assert first_shape((), {"labels": labels, "input_ids": tokens}) == (8, 64)
+    assert first_shape(({"labels": labels, "input_ids": tokens},), {}) == (8, 64)
+    assert first_shape((), {"users": labels}) == (8,)
+    assert first_shape((labels, tokens), {}) == (8,)
+
+
 def test_manual_weight_updates_step_with_every_backward() -> None:
     """Tensors alone: no module is called, no optimizer made."""
     script = SimulatedScript()

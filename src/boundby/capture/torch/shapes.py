@@ -59,16 +59,25 @@ def step_kind(
 
 def first_shape(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Shape | None:
     """The shape of the first tensor among the arguments: enough to distinguish prefill from
-    decode."""
-    for value in (*args[:_MOST_ITEMS], *kwargs.values()):
-        shape = getattr(value, "shape", None)
-        if shape is not None and hasattr(value, "dtype"):
-            return tuple(int(extent) for extent in shape)
-        nested = None
-        if isinstance(value, (list, tuple)):
-            nested = first_shape(tuple(value[:_MOST_ITEMS]), {})
-        elif isinstance(value, Mapping):
-            nested = first_shape((), value)
-        if nested is not None:
-            return nested
+    decode. The order of keywords has no meaning: labels may come first, one number a sample."""
+    for value in args[:_MOST_ITEMS]:
+        if (shape := _shape_in(value)) is not None:
+            return shape
+    first: Shape | None = None
+    for value in kwargs.values():
+        shape = _shape_in(value)
+        if shape is not None and len(shape) > 1:
+            return shape
+        first = first if first is not None else shape
+    return first
+
+
+def _shape_in(value: Any) -> Shape | None:
+    shape = getattr(value, "shape", None)
+    if shape is not None and hasattr(value, "dtype"):
+        return tuple(int(extent) for extent in shape)
+    if isinstance(value, (list, tuple)):
+        return first_shape(tuple(value[:_MOST_ITEMS]), {})
+    if isinstance(value, Mapping):
+        return first_shape((), value)
     return None
