@@ -117,7 +117,8 @@ def differences(shown: Sequence[tuple[Program, Row]]) -> list[str]:
     lines = []
     for program, row in shown:
         if not is_same(row):
-            lines.append(f"- {program.name}: {row['first_difference'] or row['last_error']}")
+            what = row["first_difference"] or row["last_error"] or "names of the files written"
+            lines.append(f"- {program.name}: {what}")
     return ["## Differences\n", *lines, ""] if lines else []
 
 
