@@ -76,8 +76,8 @@ class FunctionCalls:
 
     @property
     def trains(self) -> bool:
-        """Whether it computes gradients, and its parameters were updated between two calls."""
-        return self.function.traced_gradient and self._updates > 0
+        """Whether it computes gradients, and an update would have come between its calls."""
+        return self.function.traced_gradient and not self.may_accumulate
 
     @property
     def accumulates(self) -> bool:
