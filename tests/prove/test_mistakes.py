@@ -74,11 +74,15 @@ MISTAKES: dict[str, Mistake] = {
 def settings() -> Iterator[None]:
     """The settings that the mistakes are about, as a script would have set them."""
     threads = torch.get_num_threads()
+    distribution = torch.distributions.Distribution
+    checks = distribution._validate_args  # torch.compile sets it for the whole process
+    distribution.set_default_validate_args(True)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(2 * usable_cores())
     try:
         yield
     finally:
+        distribution.set_default_validate_args(checks)
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
 
