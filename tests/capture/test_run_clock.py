@@ -314,6 +314,25 @@ def test_calls_in_training_mode_on_batches_as_large_as_in_training_are_an_evalua
     assert parts[4, 8]["rollout"] == 30
 
 
+@pytest.mark.parametrize("calls", [[(1, 8), (32, 8)], [(32, 8)]], ids=["acting", "sampled"])
+def test_an_agents_action_and_targets_before_each_update_are_no_evaluation(
+    calls: list[tuple[int, int]],
+) -> None:
+    """It acts on one observation, and computes targets on a batch from its replay buffer."""
+    script = Script()
+    for _ in range(4):
+        for shape in calls:
+            script.run.model_called(MODEL, False, in_training=True, shape=shape)
+            script.spend(3)
+        script.run.model_called(MODEL, True, shape=(32, 8))
+        script.spend(10)
+        script.run.backward_begins()
+        script.run.step_ended("train")
+    parts = ms_of(script.parts())
+    assert "eval" not in parts and "rollout" not in parts
+    assert parts["train"] == 4 * (10 + 3 * len(calls))
+
+
 def test_the_share_of_steps_inside_rollouts_is_known() -> None:
     script = Script()
     script.train(1)

@@ -33,6 +33,7 @@ _LONG_PAUSE = 5.0
 _LEAST_PAUSE_NS = 50e6  # assumed: shorter pauses are noise of the host
 _FEWEST_PAUSES = 5  # for a median
 _MOST_PAUSES = 200  # memory limit
+_MOST_SHAPES = 1000  # memory limit
 # With a smaller share of a pause on a CPU core, the script waited for something.
 _ASLEEP = 0.5
 # A pause that the compiler took a larger share of is no pause.
@@ -44,14 +45,16 @@ class _Evaluations:
     """A row of calls in evaluation mode or without gradients. `records`: all record gradients.
 
     `in_training`: of a model in training mode, as rollouts are. `is_data`: of batches that a loader
-    delivered, or as large as a training batch, which no rollout uses: it is an evaluation that does
-    not change the mode.
+    delivered, or with a first batch as large as a training batch, which no rollout uses: it is an
+    evaluation that does not change the mode. `is_sampled`: of no loader's batches, with the shapes
+    of training batches, as an agent computes its targets.
     """
 
     calls: Counter[int] = field(default_factory=Counter)  # by module
     ns: float = 0.0
     in_training: bool = False
     is_data: bool = False
+    is_sampled: bool = True
     of_trained: bool = False
     records: bool = True
     where: str | None = None
@@ -98,6 +101,7 @@ class RunClock:
         self._row_counted_ns = 0.0
         self._row_closed_ns: float | None = None
         self._smallest_batch = math.inf  # elements of the smallest training batch
+        self._batches: set[tuple[int, ...]] = set()  # shapes of training batches
         self._trained: set[int] = set()
         self._called: set[int] = set()
         self._has_trained = self._has_called = self._has_batch = False
@@ -174,6 +178,8 @@ class RunClock:
         if training:
             if shape is not None:
                 self._smallest_batch = min(self._smallest_batch, math.prod(shape))
+                if len(self._batches) < _MOST_SHAPES:
+                    self._batches.add(shape)
             self._closes_evaluations(is_call=True)
             self._to_step()
             self._called.add(key)
@@ -187,11 +193,12 @@ class RunClock:
                 self._tally.ns["setup"] += self._take()
             else:
                 found.ns += self._take_flushed()
+            is_whole = shape is not None and math.prod(shape) >= self._smallest_batch
+            found.is_data |= self._has_batch or (is_whole and not found.calls)
+            found.is_sampled &= shape in self._batches and not self._has_batch
             found.calls[key] += 1
             found.where = found.where or where
             found.in_training |= in_training
-            is_whole = shape is not None and math.prod(shape) >= self._smallest_batch
-            found.is_data |= self._has_batch or is_whole
             found.records &= records
             found.of_trained |= key in self._trained
         self._has_called = True
@@ -347,13 +354,14 @@ class RunClock:
 
         A few calls directly before a backward pass were the training calls, of a model in
         evaluation mode; a few calls of a model that is never trained are a teacher's; a few in
-        training mode read what was just trained.
+        training mode read what was just trained, or make the targets of a sampled batch.
         """
         found = self._evaluations
         if not found.calls:
             return
         found.ns += self._take_flushed()
-        evaluates = is_call and found.of_trained and not found.is_rollout
+        makes_targets = found.in_training and found.is_sampled
+        evaluates = is_call and found.of_trained and not found.is_rollout and not makes_targets
         is_training = max(found.calls.values()) < _FEWEST_EVALUATIONS and not evaluates
         if is_training:
             self._step_ns += found.ns
