@@ -4,6 +4,7 @@ import msgspec
 
 from boundby.analysis.comparison import compare
 from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import LineRow
 from boundby.report.comparison import as_text
 from tests.analysis.test_comparison import around, with_steps
 from tests.diagnoses import real_diagnosis
@@ -29,6 +30,25 @@ def test_slowdowns_come_first_and_names_are_not_markup() -> None:
     assert lines[first + 1].startswith("[/red] [bold]x :smile:")
     assert all("ms" in line or "us" in line for line in lines[first + 1 : first + 5])
     assert "+" in lines[first + 1]
+
+
+def test_changed_modules_are_listed_below_those_they_are_in() -> None:
+    """The parent's change is small, because two of its parts cancel; the unchanged one is left
+    out."""
+
+    def side(*ns: float) -> Diagnosis:
+        paths = ("Net_0.Block_0.Linear_0", "Net_0.Block_0.Norm_0", "Net_0.Head_0")
+        rows = [
+            LineRow(where=where, ns=each, share=0.1) for where, each in zip(paths, ns, strict=True)
+        ]
+        return msgspec.structs.replace(real_diagnosis(), modules=rows)
+
+    made = compare(side(4e6, 5e6, 1e6), side(7e6, 2e6, 1e6), names=("a", "b"))
+    lines = as_text(made).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("modules"))
+    names = [line[:12].rstrip() for line in lines[first + 1 : first + 5]]
+    assert names == ["Net", "  Block", "    Linear", "    Norm"]
+    assert len(lines) == first + 5
 
 
 def test_long_source_lines_are_cut_before_figures() -> None:

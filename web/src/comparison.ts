@@ -1,4 +1,4 @@
-// Two diagnoses side by side: what got slower, by group, line and operator.
+// Two diagnoses side by side: what got slower, by group, line, call path, module and operator.
 
 import type { Comparison, Difference, Side } from "./content";
 import { h, section } from "./dom";
@@ -7,12 +7,14 @@ import { header, warnings } from "./summary";
 import { type Column, table } from "./table";
 import { swatch } from "./theme";
 
+const TITLES: Record<string, string> = { lines: "line", paths: "caller and line", modules: "module" };
+
 export function comparisonPage(comparison: Comparison): (HTMLElement | null)[] {
   const least = 1e-4 * comparison.before.wall_ns;
   const worth = (rows: Difference[]) => rows.filter((row) => Math.abs(row.delta_ns) >= least);
   return [
-    header(`${comparison.before.name} → ${comparison.after.name}`, comparison.after.device, [["groups", "Account"], ["lines", "Lines"], ["operators", "Operators"]]),
-    h("main", {}, warnings(comparison.warnings), top(comparison), groups(comparison), differences("lines", "Source lines", worth(comparison.lines), comparison), differences("operators", "Operators", worth(comparison.ops), comparison)),
+    header(`${comparison.before.name} → ${comparison.after.name}`, comparison.after.device, [["groups", "Account"], ["lines", "Lines"], ["modules", "Modules"], ["operators", "Operators"]]),
+    h("main", {}, warnings(comparison.warnings), top(comparison), groups(comparison), differences("lines", "Source lines", worth(comparison.lines), comparison), differences("paths", "Call paths", worth(comparison.paths), comparison), differences("modules", "Modules, with all in them", worth(comparison.modules), comparison), differences("operators", "Operators", worth(comparison.ops), comparison)),
   ];
 }
 
@@ -92,15 +94,17 @@ function differences(id: string, title: string, rows: Difference[], comparison: 
   if (!rows.length) return null;
   const full = Math.max(...rows.map((row) => Math.abs(row.delta_ns)), 1);
   const lines = id === "lines";
+  const tree = id === "modules";
+  const name = (row: Difference) => (tree ? `${"\u00a0\u00a0".repeat(row.depth)}${row.name}` : lines ? lastPart(row.name) : shortName(row.name));
   const columns: Column<Difference>[] = [
-    { title: lines ? "line" : "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, lines ? lastPart(row.name) : shortName(row.name)), name: true },
+    { title: TITLES[id] ?? "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, name(row)), name: true },
     { title: "before", value: (row) => row.before_ns, cell: (row) => time(row.before_ns), numeric: true },
     { title: "after", value: (row) => row.after_ns, cell: (row) => time(row.after_ns), numeric: true },
     { title: "change", value: (row) => row.delta_ns, cell: delta, numeric: true },
     { title: "of the step before", value: (row) => row.delta_ns / comparison.before.wall_ns, cell: (row) => share(row.delta_ns / comparison.before.wall_ns), numeric: true },
     { title: "", value: () => "", cell: (row) => deltaBar(row.delta_ns, full) },
-    { title: lines ? "code" : "shapes", value: (row) => row.text ?? row.detail, cell: (row) => (row.text ? [h("code", {}, row.text), row.detail ? h("span", { class: "muted" }, ` ${row.detail}`) : null] : h("span", { class: "muted" }, row.detail)), wide: true },
+    { title: lines ? "code" : id === "operators" ? "shapes" : "", value: (row) => row.text ?? row.detail, cell: (row) => (row.text ? [h("code", {}, row.text), row.detail ? h("span", { class: "muted" }, ` ${row.detail}`) : null] : h("span", { class: "muted" }, row.detail)), wide: true },
   ];
-  if (!lines) columns.splice(4, 0, { title: "calls", value: (row) => row.after_count ?? row.before_count, cell: (row) => (row.before_count === row.after_count ? String(row.after_count ?? "") : `${row.before_count ?? 0} → ${row.after_count ?? 0}`), numeric: true });
-  return section(id, title, h("span", { class: "muted" }, "slower first"), table(id, rows, columns).element);
+  if (id === "operators") columns.splice(4, 0, { title: "calls", value: (row) => row.after_count ?? row.before_count, cell: (row) => (row.before_count === row.after_count ? String(row.after_count ?? "") : `${row.before_count ?? 0} → ${row.after_count ?? 0}`), numeric: true });
+  return section(id, title, h("span", { class: "muted" }, tree ? "largest change first, level by level" : "slower first"), table(id, rows, columns).element);
 }

@@ -430,6 +430,8 @@ export interface Comparison {
   groups: Difference[];
   ops: Difference[];
   lines: Difference[];
+  modules: Difference[];
+  paths: Difference[];
   warnings: string[];
   same: boolean;
   refused: string;
@@ -451,6 +453,7 @@ export interface Side {
 
 export interface Difference {
   name: string;
+  depth: number;
   detail: string;
   text: string | null;
   before_ns: number | null;

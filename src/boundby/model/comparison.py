@@ -24,9 +24,11 @@ class Side(Record, frozen=True, kw_only=True):
 
 
 class Difference(Record, frozen=True, kw_only=True):
-    """One item's time in both diagnoses; None if it does not exist in one."""
+    """One item's time in both diagnoses; None if it does not exist in one. `depth`: how many rows
+    of a tree it is below."""
 
     name: str
+    depth: int = 0
     detail: str = ""
     text: str | None = None
     before_ns: float | None = None
@@ -40,7 +42,8 @@ class Comparison(Record, frozen=True, kw_only=True):
     """What changed from one diagnosis to another.
 
     `ratio` is the step time after over before, with a 95% interval if there are enough samples.
-    `beyond_noise` is None if the noise is unknown.
+    `beyond_noise` is None if the noise is unknown. `modules` is a tree; `paths` are lines by the
+    lines that call them.
     """
 
     schema: int = SCHEMA
@@ -51,6 +54,8 @@ class Comparison(Record, frozen=True, kw_only=True):
     groups: list[Difference]
     ops: list[Difference]
     lines: list[Difference]
+    modules: list[Difference] = []
+    paths: list[Difference] = []
     warnings: list[str] = []
     same: bool = False  # both are one diagnosis
     refused: str = ""  # why the two cannot be compared; then `beyond_noise` is None

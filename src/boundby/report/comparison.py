@@ -38,10 +38,18 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield from map(warning_line, comparison.warnings)
     yield spaced(_groups(comparison))
     least = _SMALLEST_ROW * comparison.before.wall_ns
-    for what, rows in (("source lines", comparison.lines), ("operators", comparison.ops)):
+    tables = {
+        "source lines": comparison.lines,
+        "call paths": comparison.paths,
+        "operators": comparison.ops,
+    }
+    for what, rows in tables.items():
         shown = [row for row in rows if abs(row.delta_ns) >= least]
         if shown:
             yield spaced(_table(what, shown))
+    modules = _with_parents(comparison.modules, least)
+    if modules:
+        yield spaced(_tree("modules, with all in them", modules))
 
 
 def headline(comparison: Comparison) -> Text:
@@ -123,6 +131,26 @@ def _table(what: str, rows: list[Difference]) -> Table:
         words = " · ".join(part for part in (row.detail, row.text) if part)
         name = Text(short_name(row.name), no_wrap=True, overflow="ellipsis")
         table.add_row(name, *_figures(row), Text(words, no_wrap=True, overflow="ellipsis"))
+    return table
+
+
+def _with_parents(rows: list[Difference], least: float) -> list[Difference]:
+    """The rows of a tree that changed by this much, and those above them."""
+    kept: list[Difference] = []
+    needed = 0  # rows above this depth belong to a kept one
+    for row in reversed(rows):
+        if abs(row.delta_ns) >= least or row.depth < needed:
+            kept.append(row)
+            needed = row.depth
+        elif row.depth == 0:
+            needed = 0
+    return kept[::-1]
+
+
+def _tree(what: str, rows: list[Difference]) -> Table:
+    table = _columns(what)
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(Text("  " * row.depth + row.name, no_wrap=True), *_figures(row))
     return table
 
 

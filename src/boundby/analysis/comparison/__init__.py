@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.analysis.comparison.lines import match_lines
+from boundby.analysis.comparison.trees import call_path_differences, module_differences
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT
 from boundby.model.assumptions.verdict import PROCESS_SLOWDOWN
 from boundby.model.comparison import Comparison, Difference, Side
@@ -39,6 +40,8 @@ def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> C
         groups=_groups(before, after),
         ops=_ops(before, after),
         lines=_lines(before.lines, after.lines),
+        modules=module_differences(before.modules, after.modules)[:_MOST_ROWS],
+        paths=_ranked(call_path_differences(before.lines, after.lines)),
         warnings=([f"not judged: {refused}"] if refused else []) + _warnings(before, after),
     )
 
