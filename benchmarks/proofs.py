@@ -11,6 +11,7 @@ One line of the ledger is one of these runs; the newest of each name, kind and d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -25,20 +26,25 @@ from proofs_table import LEDGER, table
 from provable import ON_GPU, SCRIPTS
 
 
-def run(names: list[str], budget: str) -> None:
+def run(names: list[str], budget: str, keep: Path | None) -> None:
     for name in names:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            saved = Path(folder) / "proof.json"
+        with contextlib.ExitStack() as stack:
+            folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            folder.mkdir(parents=True, exist_ok=True)
+            saved = (folder / f"{name}.json").resolve()
+            saved.unlink(missing_ok=True)
             options = ["--budget", budget, "--json", str(saved)]
-            done = subprocess.run(
-                [sys.executable, "-m", "boundby", "prove", *options, *SCRIPTS[name][0]],
-                cwd=ROOT,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-            print(done.stderr, flush=True)
+            report = folder / f"{name}.txt"
+            with report.open("w") as file:
+                subprocess.run(
+                    [sys.executable, "-m", "boundby", "prove", *options, *SCRIPTS[name][0]],
+                    cwd=ROOT,
+                    stdout=subprocess.DEVNULL,
+                    stderr=file,
+                    check=False,
+                )
+            print(report.read_text(), flush=True)
             if not saved.exists():
                 continue
             diagnosis = json.loads(saved.read_text())
@@ -61,6 +67,7 @@ def run(names: list[str], budget: str) -> None:
 def summary(proof: dict[str, Any]) -> dict[str, Any]:
     return {
         "faults": proof["faults"],
+        "fixes": proof["fixes"],
         "treatment": proof["treatment"],
         "before_ms": [ns / 1e6 for ns in proof["before_ns"]],
         "after_ms": [ns / 1e6 for ns in proof["after_ns"]],
@@ -77,11 +84,12 @@ def main() -> None:
     parser.add_argument("verb", choices=["run", "hand", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--budget", default="240s")
+    parser.add_argument("--keep", type=Path, help="keep reports and diagnoses in this folder")
     args = parser.parse_args()
     if args.verb == "table":
         table()
     elif args.verb == "run":
-        run(args.names or ON_GPU, args.budget)
+        run(args.names or ON_GPU, args.budget, args.keep)
     else:
         hand(args.names or ON_GPU)
 

@@ -44,6 +44,8 @@ _WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
 _WORTHWHILE_SHARE = 0.02
 # A program that has compiled for less than this compiles again within a few steps.
 _COMPILING_S = 5.0
+# The share of the time that fixes without preparation leave to the most promising one with it.
+_EXPENSIVE_SHARE = 0.7
 # On a busy machine, compiling took up to this many times what was expected.
 _UNKNOWN_FACTOR = 2.0
 
@@ -66,6 +68,7 @@ class Search:
     since_start_s: Callable[[], float] = lambda: 0.0
     compiles: bool = False  # the program itself, for longer than a few steps
     _uses_reserve: bool = False  # now, of the fixes of the start
+    _expensive_s: float = 0.0  # kept for the most promising expensive fix while others are measured
     rounds: Rounds = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +101,7 @@ class Search:
         yield from self.rounds.prepare(BASELINE)
         singles = [candidate for candidate in self.candidates if not candidate.preparation_s]
         expensive = [candidate for candidate in self.candidates if candidate.preparation_s]
+        self._expensive_s = self._kept_for_expensive_s(singles, expensive)
         yield from self._compare_singles(
             [candidate for candidate in singles if not candidate.without_finding]
         )
@@ -111,6 +115,7 @@ class Search:
         )
         yield from self._compare_without_finding(early)
         yield from self._extend_combination(singles)
+        self._expensive_s = 0.0
         gained = False
         for candidate in expensive:
             before = self.evidence.chosen
@@ -126,6 +131,22 @@ class Search:
         yield from self._decide_open()
         self.evidence.out_of_time = self.rounds.is_out_of_time()
         self.evidence.done = not self.evidence.out_of_time
+
+    def _kept_for_expensive_s(
+        self, singles: Sequence[Candidate], expensive: Sequence[Candidate]
+    ) -> float:
+        """The time to prepare and measure the expensive fix that promises more than all others.
+
+        None if it would leave too little to those: then it has to fit into what they leave.
+        """
+        step_s = (self.rounds.step_ns.get(BASELINE) or 0.0) / 1e9
+        promised = max((_promise(candidate) for candidate in singles), default=PROMISING)
+        best = max(expensive, key=_promise, default=None)
+        if best is None or _promise(best) <= max(promised, PROMISING):
+            return 0.0
+        needed_s = self._expected_s(best) + 3 * self.rounds.round_s([(best.key,)], BASELINE)
+        left_s = self.ends_at - self.final_check_s(step_s) - self.now()
+        return needed_s if needed_s <= _EXPENSIVE_SHARE * left_s else 0.0
 
     def timed(self, variant: Variant, steps: int) -> Steps:
         """Measure one variant alone, in a separate process, without the fixes that cannot be
@@ -321,8 +342,9 @@ class Search:
     def deadline(self) -> float:
         step_s = (self.rounds.step_ns.get(BASELINE) or 0.0) / 1e9
         starts_s = 0.0 if self._uses_reserve else self.reserved_s(step_s)
-        is_checked = self.evidence.chosen or starts_s
-        return self.ends_at - starts_s - (self.final_check_s(step_s) if is_checked else 0.0)
+        is_checked = self.evidence.chosen or starts_s or self._expensive_s
+        final_s = self.final_check_s(step_s) if is_checked else 0.0
+        return self.ends_at - starts_s - final_s - self._expensive_s
 
     def _skip_if_too_long(self, candidate: Candidate, variant: Variant, against: Variant) -> bool:
         """Skip a variant whose preparation would leave no time to measure it."""
@@ -351,3 +373,8 @@ class Search:
 
     def _candidate_of(self, key: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.key == key)
+
+
+def _promise(candidate: Candidate) -> float:
+    """The predicted speed-up; 1 if none is predicted."""
+    return 1.0 if candidate.predicted is None else candidate.predicted.expected
