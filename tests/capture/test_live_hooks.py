@@ -52,10 +52,11 @@ STEP = ["call Sequential", "backward", "backward ends", "step", "step ends"]
 
 @pytest.fixture
 def hooks() -> Iterator[Hooks]:
-    made = Hooks()
+    made, plain = Hooks(), torch.nn.Module.__call__
     made.install(torch)
     yield made
     made.remove()
+    torch.nn.Module.__call__ = plain  # also after a test that restores the watched one later
 
 
 @pytest.fixture
