@@ -308,6 +308,22 @@ def test_undecided_fixes_leave_time_for_the_compile_that_promises_most() -> None
     assert compiled.key in evidence.chosen
 
 
+def test_the_compile_that_promises_most_for_its_time_comes_first() -> None:
+    usual, graphed, tuned = (
+        candidate(
+            name,
+            preparation_s=seconds,
+            predicted=Estimate(low=1, expected=expected, high=4),
+            excludes=["usual", "graphed", "tuned"],
+        )
+        for name, seconds, expected in [("usual", 30, 1.5), ("graphed", 30, 2.8), ("tuned", 240, 3)]
+    )
+    program = Simulated({"usual": 1.4, "graphed": 2.5, "tuned": 2.5})
+    program.search([usual, graphed, tuned])
+    order = list(dict.fromkeys(block.variant for block in program.blocks if block.variant))
+    assert order == [(graphed.key,), (usual.key,), (tuned.key,)]
+
+
 def test_hundred_steps_suffice_for_three_rounds_of_four_fixes() -> None:
     every = [candidate(f"fix{at}") for at in range(4)]
     program = Simulated({}, block_sd=0.1)

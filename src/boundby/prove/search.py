@@ -7,6 +7,7 @@ programs.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +101,10 @@ class Search:
     def run(self) -> Steps:
         yield from self.rounds.prepare(BASELINE)
         singles = [candidate for candidate in self.candidates if not candidate.preparation_s]
-        expensive = [candidate for candidate in self.candidates if candidate.preparation_s]
+        expensive = sorted(
+            (candidate for candidate in self.candidates if candidate.preparation_s),
+            key=lambda candidate: (candidate.without_finding, -_promise_per_second(candidate)),
+        )
         self._expensive_s = self._kept_for_expensive_s(singles, expensive)
         yield from self._compare_singles(
             [candidate for candidate in singles if not candidate.without_finding]
@@ -378,3 +382,8 @@ class Search:
 def _promise(candidate: Candidate) -> float:
     """The predicted speed-up; 1 if none is predicted."""
     return 1.0 if candidate.predicted is None else candidate.predicted.expected
+
+
+def _promise_per_second(candidate: Candidate) -> float:
+    """What its preparation is expected to bring: the logarithm of the speed-up for each second."""
+    return math.log(_promise(candidate)) / candidate.preparation_s
