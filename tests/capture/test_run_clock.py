@@ -231,6 +231,18 @@ def test_long_pause_between_steps_is_not_training(asleep: bool, part: str) -> No
     assert ms_of(script.parts())[part] == 3000
 
 
+def test_longer_steps_after_a_new_start_are_no_pauses() -> None:
+    script = Script()
+    for _ in range(10):
+        script.spend(1)
+        script.run.step_ended("forward")
+    script.run.start_over()
+    for _ in range(3):
+        script.spend(300)
+        script.run.step_ended("train")
+    assert "other" not in ms_of(script.parts())
+
+
 def test_a_pause_that_the_compiler_fills_is_not_idle() -> None:
     script = Script()
     for _ in range(10):

@@ -142,6 +142,12 @@ def test_recomputed_operators_are_found() -> None:
     assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
 
 
+def test_recomputed_operators_name_the_line_of_the_checkpoint_first() -> None:
+    timeline = _programs((GELU, "net", 300.0), (GELU, "net.rematted_computation", 200.0))
+    found = sure(_model(timeline, JaxFacts(checkpoints=["train.py:8"])), "jax-rematerialisation")
+    assert found.where == ["train.py:8", "train.py:3"]
+
+
 def _with_eager_calls(*, own: str) -> StepModel:
     """A line of 800 us with five calls of 20 us, and one of the script's own of 300 us."""
     scene = Scene(end=1000)
@@ -205,6 +211,20 @@ def _with_python(*, calls: bool) -> StepModel:
 def test_library_calling_the_program_is_not_user_python() -> None:
     assert finding(_with_python(calls=True), "python-in-step") is None
     assert finding(_with_python(calls=False), "python-in-step") is not None
+
+
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_python_between_the_calls_of_a_policy_is_an_environment(*, is_fed: bool) -> None:
+    """Ten calls of a function, and 900 us of Python after each."""
+    scene = Scene(end=10_000)
+    for at in range(0, 10_000, 1000):
+        call = scene.on_host(at, at + 50, HostKind.OP, "PjitFunction(act)")
+        scene.on_device(at + 50, at + 100, launch=call)
+        scene.on_host(at + 100, at + 1000, HostKind.PYTHON, "train.py(9): step")
+    facts = JaxFacts(functions=[JaxFunction(name="act", is_fed=is_fed)])
+    found = sure(_model(at_line(scene.timeline(), "train.py:9"), facts), "python-in-step")
+    assert (found.kind == "tuning") is is_fed
+    assert ("jax.lax.scan" in found.change) is is_fed
 
 
 def _looped(*, depends: bool, compiled_ns: float = 0.0) -> StepModel:
@@ -284,6 +304,19 @@ def test_constant_numpy_array_in_every_call_is_found() -> None:
     assert "table" in found.change
 
 
+def test_copy_inside_of_the_call_takes_its_measured_time() -> None:
+    """On a CPU no event tells of such copies."""
+    table = JaxHostArray(argument="table", bytes=3_000_000, is_same=True, copy_ns=300.0 * US)
+    scene = Scene(end=1000)
+    call = scene.on_host(0, 900, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(900, 1000, launch=call)
+    timeline = msgspec.structs.replace(scene.timeline(), device_kind="cpu")
+    facts = JaxFacts(function=JaxFunction(name="step"), host_arrays=[table])
+    found = sure(_model(at_line(timeline, "train.py:9"), facts), "jax-implicit-transfers")
+    assert found.where == ["train.py:9"]
+    assert 250 * US < found.saving_ns.expected < 320 * US
+
+
 def test_new_batch_in_every_call_is_not_reported() -> None:
     batch = JaxHostArray(argument="x", bytes=4_000_000, is_same=False)
     assert finding(_with_copies(batch), "jax-implicit-transfers") is None
@@ -323,6 +356,19 @@ def test_recompilation_names_the_argument_that_changed() -> None:
 def test_recompilation_is_at_the_line_that_calls_the_function() -> None:
     found = sure(_recompiling([5000.0] * 6, where="train.py:30"), "jax-recompilation")
     assert found.where == ["train.py:30", "train.py:7"]
+
+
+def test_tracing_without_compilation_is_no_recompilation() -> None:
+    """Operators outside of jit may trace each time that they run."""
+    model = _recompiling([5000.0] * 6)
+    assert model.observation is not None and model.observation.jax is not None
+    facts = msgspec.structs.replace(
+        model.observation.jax, compilations=model.observation.jax.compilations[:1]
+    )
+    assert (
+        finding(_model(model.timeline, facts, host=model.host_counters), "jax-recompilation")
+        is None
+    )
 
 
 def test_function_jitted_in_the_loop_is_reported() -> None:

@@ -22,13 +22,17 @@ Measured on
 
 from __future__ import annotations
 
-import numpy as np
-
 from boundby.faults.fault import Detection, Fault
-from boundby.model import HostKind, Ints
+from boundby.model import Ints
 from boundby.model.assumptions.jax_savings import BATCHED_SAMPLES_LEFT
 from boundby.model.jax_facts import JaxFunction
-from boundby.step.jax_programs import facts_of, launched_by, program_calls
+from boundby.step.jax_programs import (
+    facts_of,
+    is_fetched_each_time,
+    launched_by,
+    lines_of_calls,
+    program_calls,
+)
 from boundby.step.model import Edit, StepView
 
 # Fewer calls are several parts of a step.
@@ -47,7 +51,6 @@ def detect(step: StepView) -> Detection | None:
     if not called:
         return None
     function, calls = max(called, key=lambda one: len(one[1]))
-    host = step.timeline.host
     found = {step.record_of(int(event)) for event in launched_by(step.timeline, calls)}
     found = {index for index in found if index >= 0}
     if not found:
@@ -60,8 +63,7 @@ def detect(step: StepView) -> Detection | None:
         )
         for left in BATCHED_SAMPLES_LEFT.high_to_low
     )
-    sources, counts = np.unique(host.source[calls], return_counts=True)
-    lines = [step.timeline.sources[at] for at in sources[np.argsort(-counts)] if at >= 0]
+    lines = lines_of_calls(step, function.name)
     return Detection(
         low=low,
         expected=expected,
@@ -74,13 +76,8 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _needs_the_one_before(step: StepView, function: JaxFunction, calls: Ints) -> bool:
-    """Whether the host fetches each result before the next call, as a rollout does; gradients
-    depend on parameters alone."""
-    host = step.timeline.host
-    waits = host.start_ns[host.kind == HostKind.SYNC]
-    between = np.searchsorted(np.sort(waits), np.sort(host.start_ns[calls]))
-    fetched = int((np.diff(between) > 0).sum())
-    return not function.traced_gradient and fetched > len(calls) // 2
+    """Whether each result is fetched before the next call; gradients depend on parameters alone."""
+    return not function.traced_gradient and is_fetched_each_time(step.timeline, calls)
 
 
 FAULT = Fault(

@@ -27,8 +27,6 @@ Measured on
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
@@ -39,7 +37,7 @@ from boundby.model.assumptions.jax_savings import (
     DONATED_PAGES_SHARE,
     DONATED_UPDATES_SHARE,
 )
-from boundby.step.jax_programs import facts_of
+from boundby.step.jax_programs import facts_of, fresh_pages_ns, lines_of_calls
 from boundby.step.model import Edit, StepView
 
 # A smaller saving is not reported.
@@ -57,18 +55,27 @@ def detect(step: StepView) -> Detection | None:
     updating_ns = DONATED_UPDATES_SHARE.value * float(host.duration_ns[updates[host.name]].sum())
     waits = bool((host.kind == HostKind.SYNC).any())
     hidden = updating_ns * step.stall_sensitivity(updating_ns)
-    pages_ns = _pages_ns(step, facts.carried_bytes or 0)
+    pages_ns = fresh_pages_ns(step, facts.carried_bytes or 0)
     names = facts.function.name if facts.function is not None else "step"
     copies = _copies(step)
     copied = sum(step.op_records[index].ns for index in copies)
+    # Events of copies on a CPU may end before the copy does: no copy is faster than memory.
+    unseen = sum(
+        max(0.0, (step.op_records[index].floor_ns or 0.0) - step.op_records[index].ns)
+        for index in copies
+    )
     low, expected, high = (step.scaled(copies, left) for left in DONATED_COPIES_LEFT.high_to_low)
     evidence = f"{units.size(facts.carried_bytes or 0)} of state are kept twice"
     return Detection(
         low=low,
         expected=expected
-        + Edit.save_step((updating_ns if waits else hidden) + DONATED_PAGES_SHARE.value * pages_ns),
-        high=high + Edit.save_step(max(updating_ns, hidden) + pages_ns),
-        where=[facts.function.source] if facts.function and facts.function.source else [],
+        + Edit.save_step(
+            (updating_ns if waits else hidden) + unseen + DONATED_PAGES_SHARE.value * pages_ns
+        ),
+        high=high + Edit.save_step(max(updating_ns, hidden) + unseen + pages_ns),
+        where=[facts.function.source, *lines_of_calls(step, names)]
+        if facts.function and facts.function.source
+        else [],
         change=f"jax.jit({names}, donate_argnums=...)  # the positions of the state",
         assumes="nothing else uses the old state",
         evidence=evidence
@@ -84,15 +91,6 @@ def _copies(step: StepView) -> list[int]:
         if call is not None and call.hlo is not None and call.hlo.copies_argument:
             found.append(index)
     return found
-
-
-def _pages_ns(step: StepView, carried_bytes: int) -> float:
-    """The system's time for new pages of the state: on a CPU its memory is freed in each step."""
-    seen = step.host_counters
-    if not seen.fresh_pages or not seen.step_pages:
-        return 0.0
-    pages = min(float(np.median(seen.step_pages)), carried_bytes / mmap.PAGESIZE)
-    return pages * seen.system_ns / seen.fresh_pages
 
 
 FAULT = Fault(

@@ -53,6 +53,8 @@ def detect(step: StepView) -> Detection | None:
     if facts is None or not any(seen.compiler_ns):
         return None
     again = [one for one in facts.compilations if one.step >= facts.warmup_steps]
+    if not again:
+        return None  # tracing without a compilation belongs to the operators outside of jax.jit
     where, change, evidence = _where(facts, again), _change(again), _evidence(step, again)
     assumes = "later steps are like these"
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import REMATERIALISED_LEFT
+from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 
 # The scope that JAX gives to recomputed operations.
@@ -38,12 +39,16 @@ def detect(step: StepView) -> Detection | None:
     if not found:
         return None
     low, expected, high = (step.scaled(found, left) for left in REMATERIALISED_LEFT.high_to_low)
+    facts = facts_of(step)
+    made_at = facts.checkpoints[:2] if facts is not None else []
     spent = sum(step.op_records[index].ns for index in found)
     return Detection(
         low=low,
         expected=expected,
         high=high,
-        where=step.lines(step.op_records[index] for index in found)[:3],
+        where=list(
+            dict.fromkeys([*made_at, *step.lines(step.op_records[index] for index in found)])
+        )[:3],
         change=_POLICY,
         assumes="the activations fit into the device's memory",
         evidence=f"{units.time(spent)} of operators are computed a second time{_memory(step)}",

@@ -35,10 +35,15 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.assumptions.program_savings import SCRIPT_LEFT
+from boundby.step.jax_programs import rollout_span
 from boundby.step.loops import looping_lines
 from boundby.step.model import Edit, HostTime, StepView
-from boundby.step.user_python import own_lines, user_python
+from boundby.step.user_python import own_lines, stretches, user_python
 
+_ENVIRONMENT = (
+    "# the environment in jax.numpy, and the whole rollout as one jax.lax.scan under jax.jit; or "
+    "more environments in each call of the policy"
+)
 # A line with a smaller share of it is not named.
 _COUNTS = 0.1
 _MOST_LINES = 3  # display limit
@@ -48,6 +53,7 @@ def detect(step: StepView) -> Detection | None:
     own = user_python(step)
     if own.likely.ns <= 0 or not (lines := step.memoised(own_lines)):
         return None
+    is_environment = _is_environment(step)
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Detection(
@@ -55,10 +61,21 @@ def detect(step: StepView) -> Detection | None:
         expected=_without(own.likely),
         high=_without(own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
-        change=_change(step),
+        change=_ENVIRONMENT if is_environment else _change(step),
         assumes=f"all of the script's own Python ({units.time(own.likely.ns)} a step) can move out "
         "of the step",
+        kind="tuning" if is_environment else None,
     )
+
+
+def _is_environment(step: StepView) -> bool:
+    """Whether most of it runs between the calls of a JAX policy, which are given its results."""
+    span = rollout_span(step) if step.framework == "jax" else None
+    if span is None:
+        return False
+    intervals = step.memoised(stretches)
+    inside = sum(one.ns for one in intervals if span[0] <= one.start_ns <= span[1])
+    return 2 * inside > sum(one.ns for one in intervals)
 
 
 def _change(step: StepView) -> str:

@@ -10,7 +10,7 @@ from boundby.model.record import Record
 
 
 class ProgramSettings(Record, frozen=True, kw_only=True):
-    """Settings of torch. `anomaly`: whether anomaly detection is on at the end of the run;
+    """Settings of torch or JAX. `anomaly`: whether anomaly detection is on at the end of the run;
     `anomaly_lines`: the lines of backwards that ran with it."""
 
     anomaly: bool = False
@@ -24,7 +24,8 @@ class ProgramSettings(Record, frozen=True, kw_only=True):
     set_at: list[str] = []  # where threads or deterministic algorithms are set
     compiled_at: list[str] = []  # where torch.compile is called
     doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
-    doubles_made_at: list[str] = []  # assignments that make float64 tensors without reading one
+    # Assignments that make float64 tensors without reading one; in JAX what switches float64 on.
+    doubles_made_at: list[str] = []
     optimizers_made_at: list[str] = []
     trainer: str | None = None  # the package of the training framework that steps the optimizer
 

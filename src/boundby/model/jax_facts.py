@@ -45,24 +45,28 @@ class JaxFunction(Record, frozen=True, kw_only=True):
     library: str | None = None
     batch: list[int] = []  # the shape of its batch, if it was looked for
     carries: bool = False  # takes its own results in the next call
+    is_fed: bool = False  # gets new arrays of numpy in each call
 
 
 class JaxHostArray(Record, frozen=True, kw_only=True):
-    """A numpy array among the arguments of the step's function; `is_same`: the same in each
-    call."""
+    """A numpy array among the arguments of the step's function; `bytes`: of what a call copies;
+    `is_same`: the same in each call; `copy_ns`: how long its copy took by itself, if it is."""
 
     argument: str
     bytes: int
     is_same: bool
+    copy_ns: float | None = None
 
 
 class JaxFacts(Record, frozen=True, kw_only=True):
-    """`function` is the one whose call ends a step, `donates` whether it reuses the memory of its
+    """`function` is the one whose call ends a step, `checkpoints` the lines that call
+    `jax.checkpoint`, `donates` whether it reuses the memory of its
     arguments (None: it carries no state), `leaves` how many arrays it takes, `carried_bytes` the
     size of the state that it returns and takes again."""
 
     function: JaxFunction | None = None
     functions: list[JaxFunction] = []
+    checkpoints: list[str] = []
     donates: bool | None = None
     leaves: int | None = None
     carried_bytes: int | None = None

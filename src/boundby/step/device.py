@@ -97,7 +97,11 @@ class DeviceStep(StepModel):
         edited, saved = self._edited(edit), self._saved_ns + edit.saved_ns
         # Each stream executes its kernels one after the other, in any edit.
         busy = np.bincount(edited.stream, edited.device_ns).max(initial=1.0) if saved else 1.0
-        wall = max(busy, self._least_ns(edit), replay(edited) - saved)
+        least, replayed = max(busy, self._least_ns(edit)), replay(edited)
+        wall = max(least, replayed - saved)
+        if self._cores is not None:
+            # What operators hid of a saving took its share of their cores.
+            wall -= max(0.0, saved - max(0.0, replayed - wall)) / self._cores
         return float(wall - self._shared_ns - self._freed_ns(edited))
 
     def _shared_cores(self) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.model import HostKind, Ints, Timeline
+from boundby.model.assumptions.host import ROLLOUT_CALLS
 from boundby.model.intervals import Coverage
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.model import StepView
@@ -96,6 +98,35 @@ def program_calls(timeline: Timeline, functions: Collection[str]) -> Ints:
     return calls
 
 
+def is_fetched_each_time(timeline: Timeline, calls: Ints) -> bool:
+    """Whether the host fetches a result before most of the next calls, as a rollout does."""
+    host = timeline.host
+    waits = np.sort(host.start_ns[host.kind == HostKind.SYNC])
+    between = np.searchsorted(waits, np.sort(host.start_ns[calls]))
+    return len(calls) > 1 and int((np.diff(between) > 0).sum()) > len(calls) // 2
+
+
+def rollout_span(step: StepView) -> tuple[int, int] | None:
+    """First and last call of a function that the script calls many times in a step with values that
+    it computes between the calls, as a policy's; None without one."""
+    facts = facts_of(step)
+    for one in facts.functions if facts is not None else []:
+        calls = program_calls(step.timeline, {one.name})
+        if one.traced_gradient or len(calls) < ROLLOUT_CALLS.value:
+            continue
+        if one.is_fed or is_fetched_each_time(step.timeline, calls):
+            starts = step.timeline.host.start_ns[calls]
+            return int(starts.min()), int(starts.max())
+    return None
+
+
+def lines_of_calls(step: StepView, function: str) -> list[str]:
+    """The lines that call a compiled function, the most frequent first."""
+    sources = step.timeline.host.source[program_calls(step.timeline, {function})]
+    lines, counts = np.unique(sources[sources >= 0], return_counts=True)
+    return [step.timeline.sources[line] for line in lines[np.argsort(-counts)]]
+
+
 def launched_by(timeline: Timeline, calls: Ints) -> Ints:
     """The device operations that some calls launched."""
     if not len(calls):
@@ -115,6 +146,15 @@ def in_clean_step(step: StepView, profiled_ns: float) -> float:
     """Host time of the profiled step as a share of it, of the clean one: a busy machine may have
     slowed either of them."""
     return profiled_ns * step.wall_ns / max(1, step.timeline.wall_ns)
+
+
+def fresh_pages_ns(step: StepView, size: int) -> float:
+    """The system's time for new pages of so many bytes: on a CPU freed memory is given back."""
+    seen = step.host_counters
+    if not seen.fresh_pages or not seen.step_pages:
+        return 0.0
+    pages = min(float(np.mean(seen.step_pages)), size / mmap.PAGESIZE)
+    return pages * seen.system_ns / seen.fresh_pages
 
 
 def compile_ns(step: StepView, program: str) -> float:

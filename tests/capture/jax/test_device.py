@@ -68,6 +68,21 @@ def test_host_pause_belongs_to_its_step() -> None:
     assert sum(times) == pytest.approx(1 + 1 + 50 + 1 + 1 + 2)
 
 
+def test_steps_that_a_blocked_host_waited_for_take_the_time_of_the_device() -> None:
+    """The host may be ten steps ahead; then its next call waits until all of them are done."""
+    clock = _Clock()
+    device = JaxDevice(clock)
+    marks = [device.mark()]
+    for step in range(1, 15):
+        clock.ns = max(clock.ns + MS, 100 * MS if step > 10 else 0)
+        device.completed(_Array(clock, 10 * step * MS))
+        marks.append(device.mark())
+    device.sync()
+    times = [ns / MS for ns in device.between(marks)]
+    assert sorted(times)[7] == pytest.approx(10, rel=0.1)
+    assert sum(times) == pytest.approx(140)
+
+
 def test_step_times_are_host_times_where_the_device_keeps_up() -> None:
     assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
 

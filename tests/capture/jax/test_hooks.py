@@ -195,11 +195,61 @@ def test_numpy_arguments_and_their_constancy_are_recorded(hooks: JaxHooks) -> No
     def step(w: Any, table: Any, x: Any) -> Any:
         return w - 0.1 * jax.grad(lambda v: ((x @ v) * table).mean())(w)
 
-    w, table = jnp.ones(4), np.ones(8, np.float32)
+    w, table = jnp.ones(4), _beside_alignment(8)
     for i in range(4):
-        w = step(w, table, np.full((8, 4), i, np.float32))
-    found = {one.argument: (one.bytes, one.is_same) for one in steps.finder.host_arrays}
-    assert found == {"table": (32, True), "x": (128, False)}
+        w = step(w, table, _beside_alignment(32).reshape(8, 4) + np.float32(i))
+    found = {one.argument: one.is_same for one in steps.finder.host_arrays}
+    assert found == {"table": True, "x": False}
+    assert step.__name__ in [one.name for one in hooks.functions if one.is_fed]
+
+
+def _beside_alignment(count: int) -> Any:
+    """Numbers at an address that is no multiple of 64 bytes."""
+    memory = np.zeros(count + 32, np.float32)
+    at = (-memory.ctypes.data % 64) // 4 + 4
+    return memory[at : at + count]
+
+
+def _aligned(count: int) -> Any:
+    memory = np.zeros(count + 32, np.float32)
+    at = (-memory.ctypes.data % 64) // 4
+    return memory[at : at + count]
+
+
+@pytest.mark.parametrize(
+    ("made", "is_copied"),
+    [
+        (_beside_alignment, True),
+        (_aligned, False),
+        (lambda count: _aligned(2 * count).view(np.float64), True),
+        (lambda count: _aligned(2 * count)[::2], True),
+    ],
+)
+def test_arrays_that_a_call_copies_are_timed(
+    hooks: JaxHooks, made: Callable[[int], Any], *, is_copied: bool
+) -> None:
+    steps = _Steps(hooks)
+    step = jax.jit(lambda w, table: w - 0.1 * jax.grad(lambda v: (v * table[:4]).mean())(w))
+    w, table = jnp.ones(4), made(32_000)
+    for _ in range(4):
+        w = step(w, table)
+    (found,) = steps.finder.host_arrays
+    assert found.bytes == (table.nbytes if is_copied else 0)
+    assert (found.copy_ns is not None) is is_copied
+
+
+def test_lines_of_checkpoints_and_of_float64_are_noted(hooks: JaxHooks) -> None:
+    f = jax.checkpoint(jnp.sin)
+    try:
+        jax.config.update("jax_enable_x64", True)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    here = Path(__file__).resolve()
+    assert [Path(file).resolve() for file, _ in hooks.places.checkpoints] == [here]
+    ((file, line),) = hooks.places.doubles
+    assert Path(file).resolve() == here
+    assert "jax_enable_x64" in here.read_text().splitlines()[line - 1]
+    assert float(f(0.0)) == 0.0
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,10 @@ from boundby.runtime.cores import cores_at_hand
 COMPILERS = (("", "jit"), ("", "pmap"), ("experimental.pjit", "pjit"))
 # Functions that make a Python function which computes gradients operator by operator.
 GRADIENTS = (("", "grad"), ("", "value_and_grad"), ("", "vjp"))
+# The setting that switches float64 on.
+DOUBLES = "jax_enable_x64"
+# Functions of jax whose argument's values are computed again for the gradients.
+CHECKPOINTS = (("", "checkpoint"), ("", "remat"))
 # Loops that compile their body where they are called outside of a compiled function: namespace,
 # name, and position and name of the body.
 LOOPS = (
@@ -21,6 +26,8 @@ LOOPS = (
     ("lax", "fori_loop", 2, "body_fun"),
     ("lax", "while_loop", 1, "body_fun"),
 )
+# Of XLA's memory on a CPU, in bytes.
+_ALIGNMENT = 64
 # What a compiled function offers beside being called: `lower`, `trace`, `eval_shape`, ...
 _PUBLIC = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size", "_fun", "_jit_info")
 
@@ -103,6 +110,27 @@ def is_waitable(value: Any) -> bool:
 def is_numpy(value: Any) -> bool:
     """An array of numpy, found without importing it."""
     return type(value).__module__ == "numpy" and type(value).__name__ in ("ndarray", "memmap")
+
+
+def is_copied(jax: Any, array: Any) -> bool:
+    """Whether a call copies an array of numpy: a CPU's programs read those whose memory begins at a
+    multiple of 64 bytes in place, if their dtype is one that jax computes in."""
+    if jax.default_backend() != "cpu":
+        return True
+    is_same_dtype = jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype
+    is_aligned = array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0
+    return not (is_same_dtype and is_aligned)
+
+
+def copy_ns(jax: Any, arrays: Sequence[Any]) -> float:
+    """How long the copy of arrays of numpy to the device takes; the second time, because the first
+    may need new memory."""
+    spent = 0.0
+    for _ in range(2):
+        began = time.perf_counter_ns()
+        jax.block_until_ready(jax.device_put(list(arrays)))
+        spent = float(time.perf_counter_ns() - began)
+    return spent
 
 
 def is_ready_to_wait(array: Any) -> bool:

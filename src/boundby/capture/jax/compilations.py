@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from boundby.capture.jax import compat
-from boundby.capture.jax.hooks import JaxHooks, users_place
+from boundby.capture.jax.hooks import JaxHooks
+from boundby.capture.jax.places import users_place
 from boundby.capture.jax.signatures import Explanation, Signatures
 from boundby.capture.process.guard import Guard
 

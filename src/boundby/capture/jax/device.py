@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,15 +18,16 @@ _BEHIND_NS = 50_000
 @dataclass(slots=True)
 class Mark:
     """The end of a step on the host, with an array that is ready when the step's work is done, and
-    the time when it was ready if the host has waited for it. `in_time`: its work was done before
-    the host ended the next step, or that of the step before was done before the host ended this
-    one."""
+    the time when it was ready if the host has waited for it. `in_time`: the work of the step before
+    was done before the host ended this one. `seen_ns`: when the host saw that its work was done,
+    at the end of the next step."""
 
     host_ns: int
     array: Any
     ready_ns: int | None = None
     waited_ns: int = 0
     in_time: bool = False
+    seen_ns: int | None = None
 
 
 class JaxDevice:
@@ -56,7 +58,7 @@ class JaxDevice:
         was_idle = before is not None and before.array is not None and compat.is_ready(before.array)
         mark = Mark(self._clock(), self._latest)
         if before is not None and was_idle:
-            before.in_time = True
+            before.seen_ns = mark.host_ns
             # Before the first step the device was idle, whatever it does in the others.
             mark.in_time = before is not self._open[0]
         self._open.append(mark)
@@ -87,9 +89,15 @@ class JaxDevice:
         # the host waited for it, unless the host woke so late that the next one was complete too.
         # Steps between two known times share that time.
         known = [(0, marks[0].host_ns)]
+        pace_ns = _pace_ns(marks)
         for at, (mark, after) in enumerate(itertools.pairwise(marks)):
             if at and mark.in_time:
                 known.append((at, mark.host_ns))
+            elif at and mark.seen_ns is not None:
+                # During the next step the host either paused, or waited for the queued steps.
+                since, began = known[-1]
+                queued = began + round((at - since) * pace_ns)
+                known.append((at, min(mark.seen_ns, max(mark.host_ns, queued))))
             elif (
                 at
                 and mark.ready_ns is not None
@@ -101,6 +109,18 @@ class JaxDevice:
         for (since, began), (until, ended) in itertools.pairwise(known):
             times += [float(ended - began) / (until - since)] * (until - since)
         return times
+
+
+def _pace_ns(marks: list[Mark]) -> float:
+    """The usual time between two completions that the host waited for; 0 without any."""
+    times = [
+        after.ready_ns - mark.ready_ns
+        for mark, after in itertools.pairwise(marks)
+        if mark.ready_ns is not None
+        and after.ready_ns is not None
+        and min(mark.waited_ns, after.waited_ns) > _BEHIND_NS
+    ]
+    return statistics.median(times) if times else 0.0
 
 
 def _wait(array: Any) -> bool:

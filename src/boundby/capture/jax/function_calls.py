@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
@@ -18,6 +18,8 @@ from boundby.model.jax_facts import JaxHostArray
 
 # An update may follow so many calls of the function that computes gradients.
 MOST_CALLS_A_STEP = 64
+# Smaller arrays of numpy are copied within microseconds; larger ones are timed.
+_LEAST_COPIED = 64 * 1024
 # Arrays of one call that are looked at.
 _MOST_LEAVES = 4096
 
@@ -40,6 +42,16 @@ class _Arrays:
         return found is not None and found() is array
 
 
+class _Numpy(NamedTuple):
+    """Arrays of numpy in one argument: the size of those that a call copies, whether all were
+    passed before, and then how long their copy takes."""
+
+    size: int
+    arrays: _Arrays
+    is_same: bool = False
+    copy_ns: float | None = None
+
+
 class FunctionCalls:
     """The calls of one compiled function of the script."""
 
@@ -57,7 +69,7 @@ class FunctionCalls:
         self._jax = jax
         self._outputs = _Arrays()
         self._held: dict[Argument, _Arrays] = {}  # by argument, the arrays of the last call
-        self._numpy: dict[str, tuple[int, _Arrays, bool]] = {}
+        self._numpy: dict[str, _Numpy] = {}
         self._sample: Argument | None = None  # the argument that holds the batch
         self._updates = 0  # calls with other parameters than the one before
         self._parameters = _Arrays()  # those of the last step
@@ -90,8 +102,8 @@ class FunctionCalls:
     def host_arrays(self) -> list[JaxHostArray]:
         """The arrays of numpy that it takes."""
         return [
-            JaxHostArray(argument=name, bytes=size, is_same=is_same)
-            for name, (size, _, is_same) in self._numpy.items()
+            JaxHostArray(argument=name, bytes=one.size, is_same=one.is_same, copy_ns=one.copy_ns)
+            for name, one in self._numpy.items()
         ]
 
     def compare(self, args: Args, kwargs: Kwargs) -> tuple[Shape | None, Any]:
@@ -199,11 +211,7 @@ class FunctionCalls:
             return next(name for name in chosen if (shapes[name] or ())[:1] == (last or ())[:1])
         return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
 
-    def _numpy_arguments(
-        self, values: Sequence[tuple[Argument, Any]]
-    ) -> dict[str, tuple[int, _Arrays, bool]]:
-        """The numpy arrays in each argument: their size, their identity, and whether all were
-        passed before."""
+    def _numpy_arguments(self, values: Sequence[tuple[Argument, Any]]) -> dict[str, _Numpy]:
         found = {}
         for position, value in values:
             leaves = self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]
@@ -213,9 +221,14 @@ class FunctionCalls:
             names = self.function.arguments
             is_known = isinstance(position, int) and position < len(names)
             name = names[int(position)] if is_known else str(position)
-            _, before, _ = self._numpy.get(name, (0, _Arrays(), False))
-            same = all(array in before for array in arrays)
-            found[name] = sum(array.nbytes for array in arrays), _Arrays(arrays), same
+            copied = [array for array in arrays if compat.is_copied(self._jax, array)]
+            before = self._numpy.get(name, _Numpy(0, _Arrays()))
+            is_same = all(array in before.arrays for array in arrays)
+            size = sum(array.nbytes for array in copied)
+            copy_ns = before.copy_ns
+            if is_same and copy_ns is None and size >= _LEAST_COPIED:
+                copy_ns = compat.copy_ns(self._jax, copied)
+            found[name] = _Numpy(size, _Arrays(arrays), is_same, copy_ns)
         return found
 
     def _arrays_in(self, value: Any) -> list[Any]:

@@ -16,10 +16,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple, Protocol
 
 from boundby.capture.jax import compat
+from boundby.capture.jax.places import NotedPlaces, users_place
 from boundby.capture.kineto.names import Origin, origin_of
 from boundby.capture.own_frames import skipped_by_warnings
 from boundby.capture.process.guard import Guard
@@ -44,6 +45,7 @@ class Function:
         "carries",
         "compiled",
         "has_gradient",
+        "is_fed",
         "is_loop",
         "is_placed",
         "is_quiet",
@@ -73,6 +75,7 @@ class Function:
         self.library: str | None = None  # whose wrapper of the script's function was compiled
         self.batch: tuple[int, ...] = ()  # the shape of its batch, if known
         self.carries = False  # takes its own results in the next call
+        self.is_fed = False  # gets new arrays of numpy in each call
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place
@@ -126,6 +129,7 @@ class JaxHooks:
         # Of the script's main thread: others are not watched.
         self.call: Call | None = None
         self._functions: dict[Hashable, Function] = {}
+        self.places = NotedPlaces(self._guard)
         # Of which function something was lowered, or compiled ahead of its calls.
         self._ahead: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
         self._thread = threading.main_thread().ident
@@ -147,6 +151,7 @@ class JaxHooks:
             owner = compat.namespace(jax, path)
             if owner is not None:
                 self._patches.swap(owner, name, self._gradient)
+        self.places.install(jax, self._patches)
         for path, name, position, keyword in compat.LOOPS:
             owner = compat.namespace(jax, path)
             if owner is not None:
@@ -344,14 +349,6 @@ def _place(function: Function) -> None:
     """Note the script's line that calls it."""
     function.is_placed = True
     function.place = users_place() or function.place
-
-
-def users_place() -> tuple[str, int] | None:
-    """The file and line of the script that runs now: of the innermost frame in no library."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
 
 
 def _library_of(given: Any) -> str | None:

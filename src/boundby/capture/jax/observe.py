@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Iterable
 
 import msgspec
 
@@ -17,6 +18,7 @@ from boundby.capture.torch.observe import source_lines
 from boundby.capture.xplane.source import observe_trace
 from boundby.capture.xplane.trace import read
 from boundby.model.diagnosis import KindOfStep
+from boundby.model.evidence import ProgramSettings, StepEvidence
 from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction
 from boundby.model.observation import (
     HostSpeed,
@@ -59,6 +61,9 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         ),
         lines={} if profile.timeline is None else source_lines(profile.timeline),
         jax=facts,
+        evidence=StepEvidence(
+            settings=ProgramSettings(doubles_made_at=_sources(capture.doubles_at))
+        ),
         run=capture.run,
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
         seen=capture.seen,
@@ -136,6 +141,7 @@ def _facts(capture: JaxCapture) -> JaxFacts:
     return JaxFacts(
         function=_function(capture.anchor) if capture.anchor is not None else None,
         functions=[_function(one) for one in capture.functions],
+        checkpoints=_sources(capture.checkpoints),
         donates=capture.donates,
         leaves=capture.leaves,
         carried_bytes=capture.carried_bytes,
@@ -168,7 +174,12 @@ def _function(function: Function) -> JaxFunction:
         library=function.library,
         batch=list(function.batch),
         carries=function.carries,
+        is_fed=function.is_fed,
     )
+
+
+def _sources(places: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{_relative(file)}:{line}" for file, line in places]
 
 
 def _source(place: tuple[str, int] | None) -> str | None:

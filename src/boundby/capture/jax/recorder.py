@@ -60,6 +60,8 @@ class JaxCapture:
     first_profiled: int = PROFILER_START
     platform: str = "cpu"
     functions: list[Function] = dataclasses.field(default_factory=list)
+    checkpoints: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    doubles_at: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     anchor: Function | None = None
     donates: bool | None = None
     leaves: int | None = None
@@ -121,9 +123,7 @@ class JaxRecorder:
             look=lambda window: self._host_speeds[window].sample(),
             awaits_ns=lambda: MOST_AWAITED_NS if self.finder.awaits_more(hooks.functions) else 0.0,
         )
-        self.finder = JaxStepFinder(
-            jax, self._step_ended, self.windows.start_over, by_marks=by_marks
-        )
+        self.finder = JaxStepFinder(jax, self._step_ended, self._start_over, by_marks=by_marks)
         self._compilations = Compilations(jax, hooks, lambda: self.windows.steps, guard)
         self._run.add_compiler(lambda: self._compilations.spent_ns)
         self._on_first_step = on_first_step
@@ -190,6 +190,11 @@ class JaxRecorder:
             self._clean_compile_ns = []
             self._compile_ns = self._compilations.spent_ns
 
+    def _start_over(self) -> None:
+        """Steps end at another function from now on."""
+        self.windows.start_over()
+        self._run.start_over()
+
     def give_up(self, *, count_on: bool) -> list[Exception]:
         """End everything that is active in the script's process, after an error of boundby; return
         further errors."""
@@ -225,6 +230,8 @@ class JaxRecorder:
             first_profiled=windows.first_profiled,
             platform=self._platform(),
             functions=self._hooks.functions,
+            checkpoints=list(self._hooks.places.checkpoints),
+            doubles_at=list(self._hooks.places.doubles),
             anchor=self.finder.anchor,
             donates=self.finder.donates,
             leaves=self.finder.leaves,

@@ -247,6 +247,11 @@ class RunClock:
         self._is_queued = is_queued
         self._cpu = self._cpu_clock()
 
+    def start_over(self) -> None:
+        """Steps are of another length from now on: pauses between the earlier ones tell nothing
+        about them."""
+        self._pauses.clear()
+
     def _end_in_row(self, kind: str, row_ns: float) -> None:
         """A step without gradients has ended, inside a row of them."""
         self._tally.row_ns[kind] += max(0.0, row_ns - self._row_counted_ns)
