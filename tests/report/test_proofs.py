@@ -178,3 +178,10 @@ def test_memory_has_a_column_only_where_it_was_measured() -> None:
     peak = Peak(before=2e9, after=1e9)
     assert "memory" not in shown(FUSED)
     assert "-50%" in shown(msgspec.structs.replace(FUSED, peak_bytes=peak))
+
+
+def test_a_prediction_without_an_upper_limit_shows_none() -> None:
+    unlimited = proof(
+        "one-thread", "openmp-spin", predicted=Estimate(low=1.1, expected=1.34, high=100.0)
+    )
+    assert "1.34x (1.10 or more)" in " ".join(shown(unlimited, FUSED).split())

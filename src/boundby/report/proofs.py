@@ -31,6 +31,8 @@ _NOTHING = "no finding has a fix that boundby can apply"
 NOT_TRIED = frozenset({"no-fix-tried", "fixes-not-tried"})
 # The script ended or failed by itself: more time decides nothing.
 _SCRIPT_ENDED = "script-ended"
+# A predicted range that ends above this includes that the whole step is saved.
+_UNBOUNDED = 50.0
 _ROUNDS = "measured: with its 95% interval; rounds: alternating blocks of steps or fresh processes"
 
 
@@ -198,7 +200,8 @@ def _speedup(speedup: Speedup) -> str:
 def _promised(predicted: Estimate | None) -> str:
     if predicted is None:
         return "-"
-    return f"{units.times(predicted.expected)} ({predicted.low:.2f} to {predicted.high:.2f})"
+    most = f"to {predicted.high:.2f}" if predicted.high < _UNBOUNDED else "or more"
+    return f"{units.times(predicted.expected)} ({predicted.low:.2f} {most})"
 
 
 def _memory(proof: Proof) -> str:
