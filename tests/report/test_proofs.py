@@ -181,7 +181,7 @@ def test_memory_has_a_column_only_where_it_was_measured() -> None:
 
 
 def test_a_prediction_without_an_upper_limit_shows_none() -> None:
-    unlimited = proof(
-        "one-thread", "openmp-spin", predicted=Estimate(low=1.1, expected=1.34, high=100.0)
-    )
+    predicted = Estimate(low=1.1, expected=1.34, high=100.0)
+    measured = proof("one-thread", "openmp-spin", outcome=Outcome.NO_GAIN)
+    unlimited = msgspec.structs.replace(measured, predicted=predicted)
     assert "1.34x (1.10 or more)" in " ".join(shown(unlimited, FUSED).split())
