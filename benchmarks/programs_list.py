@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import programs_data
+import programs_hub
 from program import Program
+from programs_data import Make
 
 _LIST = tomllib.loads((Path(__file__).parent / "programs.toml").read_text())
 
 
+def _maker(name: str) -> Make:
+    return getattr(programs_data if hasattr(programs_data, name) else programs_hub, name)
+
+
 def _program(fields: dict[str, Any]) -> Program:
-    data = tuple((getattr(programs_data, make), path) for make, path in fields.pop("data", ()))
+    data = tuple((_maker(make), path) for make, path in fields.pop("data", ()))
     return Program(**fields, data=data)
 
 

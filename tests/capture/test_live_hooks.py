@@ -262,6 +262,38 @@ def test_modules_called_on_other_threads_are_not_steps(events: Events) -> None:
     assert events.take() == []
 
 
+def test_a_worker_that_alone_calls_the_model_takes_the_steps(events: Events) -> None:
+    net = model()
+    net(torch.ones(2, 4))  # the first thread warms the model up
+
+    def work(calls: int) -> None:
+        for _ in range(calls):
+            net(torch.ones(2, 4))
+
+    # The second worker comes too late: a profile follows one thread.
+    for calls in (5, 9):
+        thread = threading.Thread(target=work, args=(calls,))
+        thread.start()
+        thread.join()
+    assert events.take() == ["call Sequential", *["call Sequential"] * 3]
+
+
+def test_the_thread_that_trains_keeps_the_steps(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    train(net, optimizer)
+    events.take()
+
+    def evaluate() -> None:
+        for _ in range(9):
+            net(torch.ones(2, 4))
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    thread.join()
+    assert events.take() == []
+
+
 def test_training_on_other_thread_is_observed(events: Events) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters())

@@ -350,6 +350,33 @@ print("its own end")
     assert done.step["kind"] == "train 4x8"
 
 
+@pytest.mark.parametrize("requests", [60, 4])
+def test_a_service_that_calls_its_model_in_a_thread_is_observed_and_goes_on(
+    tmp_path: Path, requests: int
+) -> None:
+    source = f"""
+import queue, threading, torch
+model = torch.nn.Linear(8, 8).eval()
+waiting, answers = queue.Queue(), queue.Queue()
+def serve():
+    while True:
+        with torch.no_grad():
+            answers.put(model(waiting.get()))
+threading.Thread(target=serve, daemon=True).start()
+for _ in range({requests}):
+    waiting.put(torch.ones(4, 8))
+    answers.get()
+print("served")
+"""
+    done = run(tmp_path, source)
+    assert done.out == "served\n"
+    assert "Traceback" not in done.err
+    if requests == 60:
+        assert done.code == 0
+        assert done.step["kind"] == "forward 4x8"
+        assert "does not end it" in done.err
+
+
 @pytest.mark.parametrize("step_by", ["auto", "optimizer"])
 def test_missing_steps_are_explained(tmp_path: Path, step_by: str) -> None:
     options = (*SHORT, "--step-by", step_by)

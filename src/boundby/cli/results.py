@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from boundby.capture.process.execution import Ending
     from boundby.capture.process.guard import Failure
     from boundby.capture.process.plan import Plan
+    from boundby.capture.process.refusal import Refusal
     from boundby.capture.process.step_finder import StepBy
     from boundby.model.diagnosis import Diagnosis
     from boundby.model.machine import Machine
@@ -32,6 +33,16 @@ _ENDED = (
     "boundby ended the script after enough steps; its later output is missing: "
     "--continue lets it run to its end"
 )
+_CONTINUES: dict[Refusal, str] = {
+    "caught the end": (
+        "the script caught the exception with which boundby ends it (a bare except?): it "
+        "continues unobserved, without the rest of that iteration"
+    ),
+    "serves in a thread": (
+        "the script calls its model in a thread other than the main one: boundby does not end it, "
+        "because others may wait for that thread; it continues unobserved until you end it"
+    ),
+}
 # Written by a process of the script after its diagnosis; empty if that failed.
 _OF_CHILDREN = "children.json"
 _CLAIM = "claimed"
@@ -66,13 +77,10 @@ class Results:
         # The inputs of the diagnosis.
         self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
-    def refused(self, capture: LiveCapture) -> None:
+    def refused(self, capture: LiveCapture, why: Refusal) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
         with self._streams.used():
-            _print_line(
-                "the script caught the exception with which boundby ends it (a bare except?): it "
-                "continues unobserved, without the rest of that iteration"
-            )
+            _print_line(_CONTINUES[why])
             self._conclude(capture, must_succeed=False)
 
     def replaced(self, command: str) -> None:

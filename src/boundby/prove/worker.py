@@ -124,7 +124,7 @@ def main(spec: Spec) -> None:
             step_by=spec.step_by,  # type: ignore[arg-type]
             folder=Path(spec.result).parent,
             keep_going=False,
-            on_refusal=lambda capture: run.end(Ending(exit_code=0, capture=capture)),
+            on_refusal=lambda capture, _: run.end(Ending(exit_code=0, capture=capture)),
             on_failure=run.failed,
         )
         if not ending.forked:

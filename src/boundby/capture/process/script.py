@@ -13,6 +13,7 @@ from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
 from boundby.capture.process.guard import Failure
 from boundby.capture.process.plan import Plan
+from boundby.capture.process.refusal import OnRefusal
 from boundby.capture.process.step_finder import StepBy
 from boundby.capture.process.watch import Watch
 from boundby.capture.process.windows import Window
@@ -55,7 +56,7 @@ def run_script(
     step_by: StepBy,
     folder: Path,
     keep_going: bool,
-    on_refusal: Callable[[Capture | JaxCapture], None],
+    on_refusal: OnRefusal,
     on_failure: Callable[[Failure], None],
     attend: Attend | None = None,
     on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
@@ -64,8 +65,8 @@ def run_script(
 ) -> Ending:
     """Run the script under watch until it ends, or enough of its steps were measured.
 
-    `on_refusal` gets the capture of a script that caught the request to end: it continues
-    unwatched. It also continues unwatched after an error of boundby, which `on_failure` gets.
+    `on_refusal` gets the capture of a script that caught the request to end, or that is not
+    asked to: it continues unwatched. It also continues unwatched after an error of boundby, which `on_failure` gets.
     `attend` runs a function in a process that the script starts, with `attend_to`. `on_window` gets
     each measurement window of this process when it opens, the number of steps so far and their
     main kind. `on_exit` gets the ending of a script that calls `os._exit`: nothing runs after it.
@@ -146,7 +147,9 @@ def attend_to(
     ends = watched.is_spawned_rank and not keep_going
     seen = conclude if not watched.is_spawned_rank else None
     watch = (
-        _current[-1] if _current else Watch(plan, step_by, folder, not ends, conclude, on_failure)
+        _current[-1]
+        if _current
+        else Watch(plan, step_by, folder, not ends, lambda one, _: conclude(one), on_failure)
     )
     watch.begin_anew(
         plan, step_by, folder, keep_going=not ends, on_enough=seen, on_failure=on_failure

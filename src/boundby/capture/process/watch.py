@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from boundby.capture.host.random_state import random_state_kept
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.process.import_clock import time_imports
 from boundby.capture.process.plan import How, Plan
+from boundby.capture.process.refusal import OnRefusal, Refusal
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import RunHooks
 from boundby.capture.process.step_finder import StepBy
@@ -42,7 +44,7 @@ class Watch:
         step_by: StepBy,
         folder: Path,
         keep_going: bool,
-        on_refusal: Callable[[Capture | JaxCapture], None],
+        on_refusal: OnRefusal,
         on_failure: Callable[[Failure], None],
     ) -> None:
         self.guard = Guard(self._failed)
@@ -280,6 +282,10 @@ class Watch:
             self._end_script()
 
     def _end_script(self) -> None:
+        if self._serves_in_thread:
+            # Whoever waits for a result of this thread would wait for ever.
+            self._refuse("serves in a thread")
+            return
         if self._capture is not None:
             self.end_requested = True
             self.guard.do(self._account, self._capture)
@@ -289,17 +295,24 @@ class Watch:
         # Not a subclass: for any other class, Python prints a traceback if a thread raises it.
         raise SystemExit(0)
 
+    @property
+    def _serves_in_thread(self) -> bool:
+        """Whether the steps are calls of a model on another thread than the main one."""
+        recorder = self._recorder
+        is_main = threading.current_thread() is threading.main_thread()
+        return not is_main and recorder is not None and recorder.finder.found_by == "forward"
+
     def _watch_by(self, refusal: _Refusal | None) -> None:
         self._hooks.watcher = refusal
         if self._jax_hooks is not None:
             self._jax_hooks.watcher = refusal
 
-    def _refuse(self) -> None:
+    def _refuse(self, why: Refusal = "caught the end") -> None:
         self._watch_by(None)
         self.refused = True
         if self._capture is not None:
             self._account(self._capture)
-            self._on_refusal(self._capture)
+            self._on_refusal(self._capture, why)
 
     def _failed(self, error: Exception) -> None:
         """Code of boundby has raised inside the script: stop watching, let the script continue."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import threading
 import time
 import types
 import weakref
@@ -30,6 +29,7 @@ from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch.hook_listener import HookListener
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
 from boundby.capture.torch.provenance import enable_provenance
+from boundby.capture.torch.step_thread import StepThread
 from boundby.runtime.modules import buffers_of, parameters_of
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
@@ -54,8 +54,7 @@ class Hooks:
         self._in_backward = False
         # An optimizer that steps others inside its own step is the one that counts.
         self._is_stepping = False
-        self._has_stepped = False
-        self._thread = threading.get_ident()
+        self._thread = StepThread()
         self._swaps = PatchSet()
         # Functions that undo the watch on every module; empty once it is narrowed to the outermost
         # ones.
@@ -108,7 +107,7 @@ class Hooks:
     def _unseen(self) -> bool:
         """Whether a call passes unseen: inside another, or on another thread than that of the
         steps."""
-        return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
+        return bool(self._depth or self.watcher is None or self._thread.is_another)
 
     def _around_module(self, original: Any, *, heir: Any = None) -> Any:
         """`heir`: the class that only inherits this. It calls what it inherits at the time: a
@@ -122,7 +121,9 @@ class Hooks:
                 return original(self, *args, **kwargs)
             call = original if heir is None else super(heir, type(self)).__call__  # type: ignore[misc]
             # Nested calls return here first: these lines are all that they cost in clean steps.
-            if hooks._depth or hooks.watcher is None or hooks._unseen():
+            if hooks._depth or hooks.watcher is None:
+                return call(self, *args, **kwargs)
+            if hooks._thread.is_another and not hooks._takes_over(self):
                 return call(self, *args, **kwargs)
             return hooks._watch_call(call, self, (self, *args), kwargs)
 
@@ -178,6 +179,7 @@ class Hooks:
                 return run(*args, **kwargs)
             if self._wide:
                 self._outermost.add(type(called))
+            self._thread.called()
         if watcher is not None:
             self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
@@ -195,6 +197,11 @@ class Hooks:
         finally:
             self._depth -= 1
         return result
+
+    def _takes_over(self, module: Any) -> bool:
+        """Whether this thread takes the steps from this call on."""
+        is_model = self._do(self._has_parameters, module, otherwise=False)
+        return bool(is_model and self._thread.calls_elsewhere())
 
     def _has_parameters(self, module: Any) -> bool:
         """Whether it has parameters or buffers, as a model does."""
@@ -218,6 +225,7 @@ class Hooks:
 
     def _watch_backward(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watcher = self.watcher
+        self._thread.trains(updates=False)
         if watcher is not None:
             self._do(watcher.backward_begins)
         for hook in active_hooks:
@@ -268,13 +276,10 @@ class Hooks:
     def _step_is_unseen(self) -> bool:
         if self.watcher is None or self._is_stepping:
             return True
-        if threading.get_ident() == self._thread or self._in_backward:
+        if not self._thread.is_another or self._in_backward:
             return False
         # A script that trains in another thread: the steps are there.
-        if self._has_stepped or self._depth:
-            return True
-        self._thread = threading.get_ident()
-        return False
+        return bool(self._depth) or not self._thread.updates_elsewhere()
 
     def _watch_step(
         self, run: Any, optimizer: object, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -285,7 +290,8 @@ class Hooks:
         self._do(watcher.optimizer_begins, optimizer)
         for hook in active_hooks:
             hook.optimizer_begins(optimizer)
-        self._is_stepping = self._has_stepped = True
+        self._is_stepping = True
+        self._thread.trains(updates=True)
         try:
             result = run(*args, **kwargs)
         finally:
