@@ -12,7 +12,7 @@ import wave
 from pathlib import Path
 
 import numpy as np
-from programs_data import accuracy, sentence_pairs, small_bert, words
+from programs_data import accuracy, mnist, sentence_pairs, small_bert, words
 
 
 def notebook(script: Path) -> None:
@@ -87,17 +87,6 @@ def scored_pairs(folder: Path) -> None:
     small_bert(folder / "bert")
 
 
-def tone(path: Path) -> None:
-    """Two minutes of a changing tone at 16 kHz."""
-    time = np.arange(120 * 16000) / 16000
-    sound = (8000 * np.sin(2 * np.pi * (220 + 20 * np.sin(time)) * time)).astype(np.int16)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16000)
-        file.writeframes(sound.tobytes())
-
-
 def some_text(path: Path) -> None:
     """A file in a folder that a program expects to exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,3 +109,36 @@ def simcse(folder: Path) -> None:
         ]
     with gzip.open(folder / "data" / "stsbenchmark.tsv.gz", "wt") as file:
         file.write("\n".join(rows) + "\n")
+
+
+def fashion_mnist(folder: Path) -> None:
+    """torchvision's FashionMNIST in the form of its download."""
+    mnist(folder, tests=300)
+    (folder / "MNIST").rename(folder / "FashionMNIST")
+
+
+def speech(folder: Path) -> None:
+    """A changing tone, a small Whisper with random weights, and a program in place of ffmpeg that
+    cuts off the head of 44 bytes."""
+    import sys
+
+    import torch
+
+    folder.mkdir()
+    time = np.arange(90 * 16000) / 16000
+    sound = (8000 * np.sin(2 * np.pi * (220 + 20 * np.sin(time)) * time)).astype(np.int16)
+    with wave.open(str(folder / "tone.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(sound.tobytes())
+    convert = folder / "ffmpeg"
+    convert.write_text(f"#!/bin/sh\nexec tail -c +45 {folder.name}/tone.wav\n")
+    convert.chmod(0o755)
+    sys.path.insert(0, str(folder.parent))
+    from whisper.model import ModelDimensions, Whisper
+
+    sizes = ModelDimensions(80, 1500, 128, 4, 2, 51865, 448, 128, 4, 2)
+    torch.manual_seed(0)
+    state = Whisper(sizes).state_dict()
+    torch.save({"dims": vars(sizes), "model_state_dict": state}, folder / "small.pt")

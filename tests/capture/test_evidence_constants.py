@@ -143,6 +143,25 @@ def test_what_a_function_makes_several_times_in_one_step_is_made_once() -> None:
     assert {one.times for one in found} == {3} and all(one.once_a_step for one in found)
 
 
+def test_what_a_line_binds_several_times_in_one_step_is_made_once() -> None:
+    layers = [nn.Linear(8, 8) for _ in range(3)]
+
+    def apply(layer: nn.Module, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        kept = mask.nonzero()
+        noise = torch.randn(6, 8)
+        sums = torch.zeros(6, 8)
+        sums += noise
+        return torch.as_tensor(layer(x)).index_put((kept[:, 0],), x[kept[:, 0]]) + sums
+
+    def step() -> None:
+        mask, x = torch.rand(6, 1) < 0.5, torch.randn(6, 8)
+        for layer in layers:
+            x = apply(layer, x, mask)
+
+    found = evidence_of(step).rebuilt
+    assert [(one.names, one.times, one.once_a_step) for one in found] == [(["kept"], 3, True)]
+
+
 def test_constants_are_found_after_a_long_loop_and_with_a_fixed_batch_in_training() -> None:
     model, x = nn.Linear(8, 8), torch.randn(4, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -370,7 +370,7 @@ print("served")
 """
     done = run(tmp_path, source)
     assert done.out == "served\n"
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err and "ERROR" not in done.err
     if requests == 60:
         assert done.code == 0
         assert done.step["kind"] == "forward 4x8"

@@ -4,7 +4,8 @@ What it looks for
     Lines of the script that bind tensors or arrays whose values were the same in each of the steps
     that were checked, and that nothing changes afterwards: masks, schedules, constants from
     lists, tables, data moved to the device again. Functions of the script that return such tensors,
-    with all that they run; also where each step has other values, if it makes them several times.
+    with all that they run. Also lines and functions whose values differ between steps, if a step
+    makes the same ones several times.
 
 Why it costs time
     The operators, and often a Python loop over the values, run in every step for a result that is

@@ -65,8 +65,8 @@ def run_script(
 ) -> Ending:
     """Run the script under watch until it ends, or enough of its steps were measured.
 
-    `on_refusal` gets the capture of a script that caught the request to end, or that is not
-    asked to: it continues unwatched. It also continues unwatched after an error of boundby, which `on_failure` gets.
+    `on_refusal` gets the capture of a script that caught the request to end, or is not asked to:
+    it continues unwatched. So it does after an error of boundby, which `on_failure` gets.
     `attend` runs a function in a process that the script starts, with `attend_to`. `on_window` gets
     each measurement window of this process when it opens, the number of steps so far and their
     main kind. `on_exit` gets the ending of a script that calls `os._exit`: nothing runs after it.

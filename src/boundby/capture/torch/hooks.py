@@ -123,8 +123,8 @@ class Hooks:
             # Nested calls return here first: these lines are all that they cost in clean steps.
             if hooks._depth or hooks.watcher is None:
                 return call(self, *args, **kwargs)
-            if hooks._thread.is_another and not hooks._takes_over(self):
-                return call(self, *args, **kwargs)
+            if hooks._thread.is_another:
+                return hooks._call_elsewhere(call, self, args, kwargs)
             return hooks._watch_call(call, self, (self, *args), kwargs)
 
         return functools.wraps(original)(__call__)
@@ -198,10 +198,18 @@ class Hooks:
             self._depth -= 1
         return result
 
-    def _takes_over(self, module: Any) -> bool:
-        """Whether this thread takes the steps from this call on."""
-        is_model = self._do(self._has_parameters, module, otherwise=False)
-        return bool(is_model and self._thread.calls_elsewhere())
+    def _call_elsewhere(
+        self, call: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call on another thread than that of the steps, which may take them with it."""
+        thread = self._thread
+        is_model = thread.may_move and self._do(self._has_parameters, module, otherwise=False)
+        if not is_model:
+            return call(module, *args, **kwargs)
+        if thread.calls_elsewhere():
+            return self._watch_call(call, module, (module, *args), kwargs)
+        with thread.inside():
+            return call(module, *args, **kwargs)
 
     def _has_parameters(self, module: Any) -> bool:
         """Whether it has parameters or buffers, as a model does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def _silenced(torch: Any) -> Iterator[None]:
             module.warn = warn
         if not is_set:
             del os.environ[_LOG_LEVEL]
+
+
+def _quiet_elsewhere() -> contextlib.AbstractContextManager[None]:
+    """Suppress what Kineto says, whatever its log level, if another thread than the main one starts
+    it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return contextlib.nullcontext() if is_main else muted_stderr()
 
 
 def _say_nothing(*_: object, **__: object) -> None:
@@ -108,7 +116,8 @@ class TorchProfiler:
                 )
                 before = self._torch.empty(1)
                 without = take_times()
-                started.start()
+                with _quiet_elsewhere():
+                    started.start()
                 self.call_cost = measured_call_cost(without, take_times())
             with muted_stderr():
                 # Once per process, it warns about memory whose allocation it has not seen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -139,9 +139,34 @@ class AssignmentReader:
             for line, same in lines.items()
             if all(same)
         }
-        for one in (*self._same_results(), *self._same_fills()):
+        for one in (*self._same_results(), *self._same_fills(), *self._same_within_steps()):
             found.setdefault(one.where, one)
         return list(found.values())
+
+    def _same_within_steps(self) -> Iterator[RebuiltTensor]:
+        """Lines that bound one value several times in each whole step, with other values in
+        others."""
+        values: dict[str, list[dict[str, list[Any]]]] = defaultdict(list)
+        sizes: dict[str, float] = defaultdict(float)
+        for step in self._bound[: self.step]:
+            names: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+            for (line, name, _), bound in step.items():
+                names[line][name].append(bound.print)
+                sizes[line] += bound.bytes / self.step
+            for line, prints in names.items():
+                values[line].append(prints)
+        for line, steps in values.items():
+            each = [prints for step in steps for prints in step.values()]
+            is_one = all(len(set(prints)) == 1 and prints[0] is not None for prints in each)
+            times = min(len(prints) for prints in each)
+            if len(steps) == self.step and is_one and times > 1:
+                yield RebuiltTensor(
+                    where=line,
+                    names=list(steps[-1]),
+                    bytes=sizes[line],
+                    times=times,
+                    once_a_step=True,
+                )
 
     def _same_fills(self) -> list[RebuiltTensor]:
         """Lines that fill tensors in place with the same values in every step."""
