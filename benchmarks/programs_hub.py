@@ -6,6 +6,7 @@ Every function writes into one folder or file, with fixed seeds, so that two run
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import wave
@@ -136,9 +137,8 @@ def speech(folder: Path) -> None:
     convert.write_text(f"#!/bin/sh\nexec tail -c +45 {folder.name}/tone.wav\n")
     convert.chmod(0o755)
     sys.path.insert(0, str(folder.parent))
-    from whisper.model import ModelDimensions, Whisper
-
-    sizes = ModelDimensions(80, 1500, 128, 4, 2, 51865, 448, 128, 4, 2)
+    model = importlib.import_module("whisper.model")
+    sizes = model.ModelDimensions(80, 1500, 128, 4, 2, 51865, 448, 128, 4, 2)
     torch.manual_seed(0)
-    state = Whisper(sizes).state_dict()
+    state = model.Whisper(sizes).state_dict()
     torch.save({"dims": vars(sizes), "model_state_dict": state}, folder / "small.pt")

@@ -18,7 +18,8 @@ _LIST = tomllib.loads((Path(__file__).parent / "programs.toml").read_text())
 
 
 def _maker(name: str) -> Make:
-    return getattr(programs_data if hasattr(programs_data, name) else programs_hub, name)
+    maker: Make = getattr(programs_data if hasattr(programs_data, name) else programs_hub, name)
+    return maker
 
 
 def _program(fields: dict[str, Any]) -> Program:
