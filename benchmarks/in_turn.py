@@ -118,7 +118,7 @@ def main() -> None:
             step_by="auto",
             folder=Path(folder),
             keep_going=True,
-            on_refusal=lambda _, _: None,
+            on_refusal=lambda *_: None,
             on_failure=lambda failure: sys.exit(failure.line),
         )
         line.send((False, _why(ending)))
