@@ -168,6 +168,21 @@ def test_eager_operator_cost_is_line_time_without_compiled_calls() -> None:
     assert more.saving_ns.expected > found.saving_ns.expected
 
 
+def test_eager_operators_of_a_model_name_the_line_that_calls_it() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 800, HostKind.PYTHON, "net.py(9): layer")
+    for at in range(5):
+        scene.on_host(10 + 50 * at, 30 + 50 * at, HostKind.OP, "PjitFunction(add)")
+    timeline = at_line(scene.timeline(), "net.py:9")
+    host = msgspec.structs.replace(
+        timeline.host, outer=np.full(len(timeline.host), len(timeline.sources), np.int32)
+    )
+    timeline = msgspec.structs.replace(
+        timeline, host=host, sources=[*timeline.sources, "train.py:3"]
+    )
+    assert eager_calls(_model(timeline)).where == ["train.py:3", "net.py:9"]
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [(["_threefry_split", "unstack"], "jax.random.split(key, n)"), (["add"], "@jax.jit")],
@@ -397,6 +412,23 @@ def test_copies_of_undonated_state_are_saved() -> None:
     assert 400 * US < found.saving_ns.expected <= 520 * US
     donated = JaxFacts(donates=True, carried_bytes=2**24)
     assert finding(_model(timeline, donated), "jax-no-donation") is None
+
+
+def test_transposed_cache_is_found_in_inference_only() -> None:
+    moved = OpCall(
+        name="hlo::fusion(transpose)",
+        args=(tensor(4, 1024, 6, 32), tensor(4, 6, 32, 1024)),
+        hlo=HloInstruction(name="fusion.1", opcode="fusion", transposes_argument=True),
+    )
+    timeline = _programs((GELU, "", 300.0), (moved, "", 500.0))
+    found = sure(_model(timeline), "jax-transposed-arguments")
+    assert found.where == ["train.py:3"]
+    assert 400 * US < found.saving_ns.expected <= 520 * US
+    assert "[4, 6, 32, 1024], as it is read, instead of [4, 1024, 6, 32]" in found.change
+    phases = np.full(len(timeline.device), Phase.BACKWARD, np.int8)
+    device = msgspec.structs.replace(timeline.device, phase=phases)
+    training = msgspec.structs.replace(timeline, device=device)
+    assert finding(_model(training), "jax-transposed-arguments") is None
 
 
 def test_collectives_that_reshard_are_found_at_their_line() -> None:

@@ -5,6 +5,7 @@
 # mistake pull: python-in-step, host-sync, host-metrics
 # mistake table: jax-implicit-transfers, rebuilt-tensors, python-in-step
 # mistake unjitted: jax-eager-operators
+# mistake layout: jax-transposed-arguments
 from functools import partial
 
 import jax
@@ -41,11 +42,15 @@ def model(params, cache, token, pos, angles):
         q, k, v = jnp.split(rms(x) @ p["qkv"], 3, axis=-1)  #: unjitted
         q, k, v = (z.reshape(-1, HEADS, D) for z in (q, k, v))  #: unjitted
         q, k = q * cos + q[..., ::-1] * sin, k * cos + k[..., ::-1] * sin  #: unjitted
-        ck = jax.lax.dynamic_update_slice(ck, k[:, None], (0, pos, 0, 0))  #: unjitted
-        cv = jax.lax.dynamic_update_slice(cv, v[:, None], (0, pos, 0, 0))  #: unjitted
-        scores = jnp.einsum("bhd,bthd->bht", q, ck) / D**0.5  #: unjitted
-        scores = jnp.where(jnp.arange(ck.shape[1]) <= pos, scores, -1e9)  #: unjitted
-        y = jnp.einsum("bht,bthd->bhd", jax.nn.softmax(scores), cv)  #: unjitted
+        ck = jax.lax.dynamic_update_slice(ck, k[:, None], (0, pos, 0, 0))  #- layout
+        cv = jax.lax.dynamic_update_slice(cv, v[:, None], (0, pos, 0, 0))  #- layout
+        scores = jnp.einsum("bhd,bthd->bht", q, ck) / D**0.5  #- layout
+        #+ layout: ck = jax.lax.dynamic_update_slice(ck, k[..., None], (0, 0, 0, pos))  #: unjitted
+        #+ layout: cv = jax.lax.dynamic_update_slice(cv, v[:, :, None], (0, 0, pos, 0))  #: unjitted
+        #+ layout: scores = jnp.einsum("bhd,bhdt->bht", q, ck) / D**0.5  #: unjitted
+        scores = jnp.where(jnp.arange(scores.shape[-1]) <= pos, scores, -1e9)  #: unjitted
+        y = jnp.einsum("bht,bthd->bhd", jax.nn.softmax(scores), cv)  #- layout
+        #+ layout: y = jnp.einsum("bht,bhtd->bhd", jax.nn.softmax(scores), cv)  #: unjitted
         x = x + y.reshape(-1, WIDTH) @ p["o"]  #: unjitted
         x = x + jax.nn.silu(rms(x) @ p["up"]) @ p["down"]  #: unjitted
         new.append((ck, cv))  #: unjitted
@@ -67,13 +72,15 @@ angles = angles.astype(np.float32)
 #+ table: angles = jnp.asarray(angles)
 size = 4  #- grow
 #+ grow: size = MAX
-cache = [tuple(jnp.zeros((BATCH, size, HEADS, D)) for _ in range(2)) for _ in range(LAYERS)]
+cache = [tuple(jnp.zeros((BATCH, size, HEADS, D)) for _ in range(2)) for _ in range(LAYERS)]  #- layout
+#+ layout: cache = [(jnp.zeros((BATCH, HEADS, D, size)), jnp.zeros((BATCH, HEADS, size, D))) for _ in range(LAYERS)]
 token = jnp.zeros(BATCH, jnp.int32)
 key = jax.random.key(1)
 out = []
 for pos in range(700):
-    if pos >= cache[0][0].shape[1]:  #- grow
-        cache = [tuple(jnp.concatenate([z, jnp.zeros((BATCH, 1, HEADS, D))], 1) for z in kv) for kv in cache]  #- grow
+    if pos >= cache[0][0].shape[3]:  #- grow
+        grown = [(jnp.zeros((BATCH, HEADS, D, 1)), 3), (jnp.zeros((BATCH, HEADS, 1, D)), 2)]  #- grow
+        cache = [tuple(jnp.concatenate([z, more], axis) for z, (more, axis) in zip(kv, grown)) for kv in cache]  #- grow
     logits, cache = decode(params, cache, token, pos, angles)  #: grow+table+keep+unjitted
     key, sub = jax.random.split(key)
     token = pick(logits, sub)  #- sample

@@ -69,9 +69,10 @@ for group in range(400):
     #+ onhost: xs = (xs - xs.mean(-1, keepdims=True)) / (xs.std(-1, keepdims=True) + 1e-6)
     for x in xs:  #- filtered
         model, opt, loss = single(model, opt, x)  #- filtered
+    losses = jnp.zeros(0)  #- pergroup
     for x in xs:  #- pergroup
         arrays, opt, loss = single_plain(arrays, opt, x)  #- pergroup
-        losses = jnp.append(jnp.zeros(0) if x is xs[0] else losses, loss)  #- pergroup
+        losses = jnp.append(losses, loss)  #- pergroup
     train = jax.jit(lambda a, o, x: many(a, o, x))  #- wrapper
     arrays, opt, losses = train(arrays, opt, xs)  #- wrapper
     #+ filtered|pergroup|wrapper: arrays, opt, losses = train(arrays, opt, xs)

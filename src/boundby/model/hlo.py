@@ -56,6 +56,8 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     causal: bool = False  # of an attention that skips the half above the diagonal
     trip_count: int | None = None  # of a loop; None if unknown
     copies_argument: bool = False  # a copy of an argument of the program, made to be changed
+    # Brings an argument, or one that was updated in part, into another order in memory.
+    transposes_argument: bool = False
     reshards: bool = False  # a collective of the partitioner's that changes how an array is divided
 
     @property

@@ -54,7 +54,7 @@ class HostEvents(Record, frozen=True, kw_only=True):
     forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind` holds
     `HostKind`. `external` is the profiler's own identifier of an operator call. `called` is the
     line that led to a row, if known: for a function of the user's, whose `source` is its own first
-    line, it is the caller's line.
+    line, it is the caller's line. `outer`: the line of the step's loop that led to it, if known.
     """
 
     start_ns: Ints
@@ -72,6 +72,7 @@ class HostEvents(Record, frozen=True, kw_only=True):
     external: Ints
     inside: npt.NDArray[np.int32] | None = None
     called: npt.NDArray[np.int32] | None = None
+    outer: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)

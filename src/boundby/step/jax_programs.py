@@ -185,20 +185,31 @@ def _called(name: str) -> str | None:
 
 
 def _lines(step: StepView, calls: Ints) -> list[str]:
-    """The lines that make these calls, those with most time first; without times of lines, the
-    most frequent."""
+    """The line of the step's loop that leads to most of these calls, and the lines that make them,
+    those with most time first."""
     timeline = step.timeline
     if not len(calls):
         return []
     sources: Ints = timeline.host.source[calls].astype(np.int64)
     if (sources < 0).all() and timeline.device.source is not None:
         sources = _of_launched(timeline, calls)
-    lines, counts = np.unique(sources[sources >= 0], return_counts=True)
+    ranked = _by_time(timeline, sources, timeline.host.source)
+    # A model that is not compiled is called at one line, and its operators are at many.
+    host = timeline.host
+    outer = [] if host.outer is None else _by_time(timeline, host.outer[calls], host.outer)
+    lines = [*outer[:1], *ranked[: 3 - len(outer[:1])], *outer[1:2]]
+    return [timeline.sources[line] for line in dict.fromkeys(lines)]
+
+
+def _by_time(timeline: Timeline, wanted: Ints, lines: Ints) -> list[int]:
+    """Some lines, those with most time of Python first, else the most frequent; `lines`: those of
+    all rows."""
+    found, counts = np.unique(wanted[wanted >= 0], return_counts=True)
     host = timeline.host
     python = host.kind == HostKind.PYTHON
-    spent = [float(host.duration_ns[python & (host.source == line)].sum()) for line in lines]
-    ranked = lines[np.lexsort((-counts, -np.array(spent)))]
-    return [timeline.sources[line] for line in ranked[:3]]
+    spent = [float(host.duration_ns[python & (lines == line)].sum()) for line in found]
+    ranked: list[int] = found[np.lexsort((-counts, -np.array(spent)))].tolist()
+    return ranked
 
 
 def _of_launched(timeline: Timeline, calls: Ints) -> Ints:

@@ -10,6 +10,7 @@ import pytest
 
 from boundby.capture.jax.host_lines import with_lines
 from boundby.capture.jax.line_recorder import LineMark, LineRecord, LineRecorder
+from boundby.capture.jax.places import Place
 from boundby.model import DeviceEvents, HostEvents, HostKind, Timeline
 
 THREAD = 7
@@ -66,8 +67,8 @@ def _marks(*marks: tuple[int, int]) -> list[LineMark]:
     return [LineMark(time, "train.py", "main", line) for time, line in marks]
 
 
-def _place(mark: LineMark) -> str:
-    return f"{mark.file}:{mark.line}"
+def _place(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
 
 
 CALL, WAIT = HostKind.OP, HostKind.OBSERVER
@@ -141,3 +142,38 @@ def test_recorder_returns_to_the_line_of_the_caller() -> None:
     after = functions[functions.index("inner") :]
     assert caller in after
     assert sys.gettrace() is None
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="another tool traces lines")
+def test_lines_of_functions_know_the_line_of_the_loop() -> None:
+    recorder = LineRecorder()
+
+    def inner() -> None:
+        sum(range(10))
+
+    def layer() -> None:
+        inner()
+
+    recorder.start()
+    for _ in range(2):
+        layer()
+    recorder.stop()
+    assert recorder.record is not None
+    marks = recorder.record.marks
+    loop = test_lines_of_functions_know_the_line_of_the_loop.__name__
+    assert {mark.outer for mark in marks if mark.function == loop} == {None}
+    called = {mark.outer[1] for mark in marks if mark.function == "inner" and mark.outer}
+    (line,) = called
+    assert line in {mark.line for mark in marks if mark.function == loop}
+
+
+def test_calls_know_the_line_of_the_loop() -> None:
+    recorded = _timeline([(400, 100, CALL, "f"), (600, 1, WAIT, "wait")], 601, 0)
+    marks = _marks((0, 1), (520, 3))
+    marks.insert(1, LineMark(399, "net.py", "layer", 2, ("train.py", 1)))
+    timeline = with_lines(recorded, recorded, LineRecord(marks, 0, 600), _place)
+    host = timeline.host
+    assert host.outer is not None
+    at = timeline.device.launch[0]
+    assert timeline.sources[host.source[at]] == "net.py:2"
+    assert timeline.sources[host.outer[at]] == "train.py:1"

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from boundby.capture.jax.line_recorder import LineMark, LineRecord
+from boundby.capture.jax.line_recorder import LineRecord
+from boundby.capture.jax.places import Place
 from boundby.capture.kineto.nesting import nearest, parents_of
 from boundby.model import HostEvents, HostKind, Ints, Timeline
 
@@ -39,7 +40,7 @@ def with_lines(
     timeline: Timeline,
     recorded: Timeline,
     record: LineRecord,
-    place: Callable[[LineMark], str],
+    place: Callable[[Place], str],
 ) -> Timeline:
     """`recorded` is the timeline of the step that was recorded, `place` names a line."""
     thread = _thread(timeline)
@@ -55,10 +56,12 @@ def with_lines(
     pieces = _pieces(np.interp(times, source, target), lines)
     sources = list(timeline.sources)
     index = {name: at for at, name in enumerate(sources)}
-    numbers = [index.setdefault(name, len(index)) for name, _ in names]
+    numbers = [index.setdefault(one.name, len(index)) for one in names]
+    outer = [index.setdefault(one.outer, len(index)) for one in names]
     labels = {name: at for at, name in enumerate(timeline.names)}
-    functions = [labels.setdefault(label, len(labels)) for _, label in names]
-    added = _rows(pieces, np.array(numbers, np.int32), np.array(functions, np.int32), thread)
+    functions = [labels.setdefault(one.label, len(labels)) for one in names]
+    columns = (np.array(column, np.int32) for column in (numbers, outer, functions))
+    added = _rows(pieces, *columns, thread)
     merged, position = _merged(host, added)
     device = timeline.device
     moved = np.append(position[: len(host)], _NONE).astype(np.int32)
@@ -84,22 +87,27 @@ def _span(timeline: Timeline) -> tuple[int, int]:
     return timeline.start_ns, int(host.start_ns[host.kind == HostKind.OBSERVER].max())
 
 
-def _distinct(
-    record: LineRecord, place: Callable[[LineMark], str]
-) -> tuple[Ints, Ints, list[tuple[str, str]]]:
-    """The start times of lines, and the end of the last; which line each is; their names and
-    functions."""
-    index: dict[tuple[str, str], int] = {}
-    known: dict[tuple[str, str, int], int] = {}
+class _Line(NamedTuple):
+    """A line as it is shown, with its function, and the line of the loop that led to it."""
+
+    name: str
+    label: str
+    outer: str
+
+
+def _distinct(record: LineRecord, place: Callable[[Place], str]) -> tuple[Ints, Ints, list[_Line]]:
+    """The start times of lines, and the end of the last; which line each is."""
+    index: dict[_Line, int] = {}
+    known: dict[tuple[str, str, int, Place | None], int] = {}
     lines = []
     for mark in record.marks:
         at = known.get(mark[1:])
         if at is None:
-            name = place(mark)
+            name = place((mark.file, mark.line))
             file, _, line = name.rpartition(":")
-            at = known[mark[1:]] = index.setdefault(
-                (name, f"{file}({line}): {mark.function}"), len(index)
-            )
+            outer = name if mark.outer is None else place(mark.outer)
+            found = _Line(name, f"{file}({line}): {mark.function}", outer)
+            at = known[mark[1:]] = index.setdefault(found, len(index))
         lines.append(at)
     times = [mark.time_ns for mark in record.marks]
     return np.array([*times, record.end_ns], np.int64), np.array(lines, np.int64), list(index)
@@ -164,7 +172,7 @@ def _pieces(times: Floats, lines: Ints) -> _Pieces:
     return _Pieces(starts[lasting], ends[lasting], lines[kept][lasting])
 
 
-def _rows(pieces: _Pieces, sources: Rows, names: Rows, thread: int) -> HostEvents:
+def _rows(pieces: _Pieces, sources: Rows, outer: Rows, names: Rows, thread: int) -> HostEvents:
     count = len(pieces.line)
     nothing = np.full(count, _NONE, np.int32)
     return HostEvents(
@@ -176,6 +184,7 @@ def _rows(pieces: _Pieces, sources: Rows, names: Rows, thread: int) -> HostEvent
         parent=nothing,
         call=nothing,
         source=sources[pieces.line],
+        outer=outer[pieces.line],
         module=nothing,
         phase=np.zeros(count, np.int8),
         sequence=np.full(count, _NONE, np.int64),
@@ -191,13 +200,17 @@ def _merged(host: HostEvents, added: HostEvents) -> tuple[HostEvents, Ints]:
         for name in HostEvents.__struct_fields__
         if getattr(host, name) is not None
     }
+    assert added.outer is not None
+    columns["outer"] = np.concatenate([np.full(len(host), _NONE, np.int32), added.outer])
     outer = np.where(columns["kind"] == HostKind.PYTHON, 0, 1)
     order = np.lexsort((outer, -columns["duration_ns"], columns["start_ns"], columns["thread"]))
     columns = {name: column[order] for name, column in columns.items()}
     start = columns["start_ns"]
     columns["parent"] = parents_of(start, start + columns["duration_ns"], columns["thread"])
     named = columns["source"] != _NONE
-    columns["source"] = np.append(columns["source"], _NONE)[nearest(columns["parent"], named)]
+    line = nearest(columns["parent"], named)
+    columns["source"] = np.append(columns["source"], _NONE)[line]
+    columns["outer"] = np.append(columns["outer"], _NONE)[line]
     columns["called"] = columns["source"]
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))

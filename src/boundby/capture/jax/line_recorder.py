@@ -14,18 +14,23 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from boundby.capture.jax.places import Place
 from boundby.capture.kineto.names import Origin, origin_of
 
 _MOST = 200_000  # events
 
+_Callers = tuple[Place, ...]
+
 
 class LineMark(NamedTuple):
-    """The time at which a line of the user's, or a function it calls, begins to run."""
+    """The time at which a line of the user's, or a function it calls, begins to run. `outer`: the
+    line of the step's loop that led to it, if it is another."""
 
     time_ns: int
     file: str
     function: str
     line: int
+    outer: Place | None = None
 
 
 class LineRecord(NamedTuple):
@@ -41,7 +46,9 @@ class LineRecorder:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._marks: list[tuple[int, CodeType, int]] = []
+        self._marks: list[tuple[int, CodeType, int, _Callers]] = []
+        self._latest: FrameType | None = None
+        self._callers: _Callers = ()  # of the latest frame
         self._start_ns = self._end_ns = 0
         self._is_users = functools.cache(
             lambda code: origin_of(code.co_filename) is Origin.USER,
@@ -74,15 +81,24 @@ class LineRecorder:
             if frame.f_trace == self._on_event:
                 frame.f_trace = None
             frame = frame.f_back
+        self._latest = None
 
     @property
     def record(self) -> LineRecord | None:
         """The record; None if nothing was recorded until its end."""
         if not self._end_ns:
             return None
+        # The function with the loop is the outermost one that runs lines of its own.
+        depth = min((len(callers) for *_, callers in self._marks), default=0)
         marks = [
-            LineMark(time_ns, code.co_filename, code.co_name, line)
-            for time_ns, code, line in self._marks
+            LineMark(
+                time_ns,
+                code.co_filename,
+                code.co_name,
+                line,
+                callers[-1 - depth] if len(callers) > depth else None,
+            )
+            for time_ns, code, line, callers in self._marks
         ]
         return LineRecord(marks, self._start_ns, self._end_ns)
 
@@ -106,4 +122,15 @@ class LineRecorder:
 
     def _mark(self, frame: FrameType | None) -> None:
         if frame is not None and len(self._marks) < _MOST:
-            self._marks.append((self._clock(), frame.f_code, frame.f_lineno))
+            if frame is not self._latest:
+                self._latest, self._callers = frame, self._callers_of(frame)
+            self._marks.append((self._clock(), frame.f_code, frame.f_lineno, self._callers))
+
+    def _callers_of(self, frame: FrameType) -> _Callers:
+        """The lines of the user's that led to a function, the innermost first."""
+        found = []
+        outer = self._nearest(frame.f_back)
+        while outer is not None:
+            found.append((outer.f_code.co_filename, outer.f_lineno))
+            outer = self._nearest(outer.f_back)
+        return tuple(found)

@@ -11,7 +11,7 @@ import msgspec
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
 from boundby.capture.jax.host_lines import with_lines
-from boundby.capture.jax.line_recorder import LineMark
+from boundby.capture.jax.places import Place
 from boundby.capture.jax.recorder import JaxCapture
 from boundby.capture.kineto.names import clean, shortened
 from boundby.capture.torch.observe import source_lines
@@ -89,8 +89,9 @@ def _profiled(capture: JaxCapture) -> Observation | None:
     return msgspec.structs.replace(observed, timeline=timeline)
 
 
-def _place(mark: LineMark) -> str:
-    return clean(f"{shortened(_relative(mark.file))}:{mark.line}")
+def _place(place: Place) -> str:
+    file, line = place
+    return clean(f"{shortened(_relative(file))}:{line}")
 
 
 def _samples(capture: JaxCapture, kind: str) -> list[float]:
@@ -178,11 +179,11 @@ def _function(function: Function) -> JaxFunction:
     )
 
 
-def _sources(places: Iterable[tuple[str, int]]) -> list[str]:
+def _sources(places: Iterable[Place]) -> list[str]:
     return [f"{_relative(file)}:{line}" for file, line in places]
 
 
-def _source(place: tuple[str, int] | None) -> str | None:
+def _source(place: Place | None) -> str | None:
     return f"{_relative(place[0])}:{place[1]}" if place is not None else None
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from boundby.capture.xplane import hlo_schema as schema
 from boundby.capture.xplane.hlo_instruction import Attributes, read_attributes
+from boundby.capture.xplane.moved_arguments import copies_argument, transposes_argument
 from boundby.capture.xplane.stack_frames import StackFrames, read_stack_frames
 from boundby.capture.xplane.wire import Field, fields, packed, signed, text
 from boundby.model import HloComputation, HloInstruction, Tensor
@@ -96,6 +97,9 @@ class Module:
             for operand in node.operands:
                 self._users.setdefault(operand, []).append(node)
 
+    def is_argument(self, node: Node) -> bool:
+        return node.id in self._arguments
+
     def users_of(self, node: Node) -> list[Node]:
         return self._users.get(node.id, [])
 
@@ -115,11 +119,10 @@ class Module:
         around = {one: self._by_id[one] for one in node.operands if one in self._by_id}
         first = {number: at for at, number in reversed([*enumerate(node.operands)])}
         found = self._instruction(node, around, first, depth=0)
-        if node.opcode == "copy" and any(
-            one.opcode == "parameter" and one.id in self._arguments
-            for one in self.operands_of(node)
-        ):
+        if copies_argument(self, node):
             return msgspec.structs.replace(found, copies_argument=True)
+        if transposes_argument(self, node):
+            return msgspec.structs.replace(found, transposes_argument=True)
         op_name = node.place.op_name
         if node.opcode == _RESHARDING and op_name and not _ASKED_FOR.search(op_name):
             return msgspec.structs.replace(found, reshards=True)

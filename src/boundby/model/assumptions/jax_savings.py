@@ -135,6 +135,18 @@ DONATED_COPIES_LEFT = Assumption(
     ),
     source="Assumed.",
 )
+TRANSPOSED_ARGUMENTS_LEFT = Assumption(
+    value=0.05,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of the transposition of arguments left if they are kept in the other order: other "
+        "operators may need the old one."
+    ),
+    source="None was left in a decoder whose caches were kept as its products read them; assumed"
+    " elsewhere.",
+)
 REMATERIALISED_LEFT = Assumption(
     value=0.15,
     low=0.0,
