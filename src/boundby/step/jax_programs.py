@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.assumptions.host import ROLLOUT_CALLS
@@ -16,6 +18,7 @@ from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 
 _CALL = "PjitFunction("
+_Lines = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,7 @@ def _lines(step: StepView, calls: Ints) -> list[str]:
     return [timeline.sources[line] for line in dict.fromkeys(lines)]
 
 
-def _by_time(timeline: Timeline, wanted: Ints, lines: Ints) -> list[int]:
+def _by_time(timeline: Timeline, wanted: _Lines, lines: _Lines) -> list[int]:
     """Some lines, those with most time of Python first, else the most frequent; `lines`: those of
     all rows."""
     found, counts = np.unique(wanted[wanted >= 0], return_counts=True)

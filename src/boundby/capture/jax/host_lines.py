@@ -60,8 +60,13 @@ def with_lines(
     outer = [index.setdefault(one.outer, len(index)) for one in names]
     labels = {name: at for at, name in enumerate(timeline.names)}
     functions = [labels.setdefault(one.label, len(labels)) for one in names]
-    columns = (np.array(column, np.int32) for column in (numbers, outer, functions))
-    added = _rows(pieces, *columns, thread)
+    added = _rows(
+        pieces,
+        sources=np.array(numbers, np.int32),
+        outer=np.array(outer, np.int32),
+        names=np.array(functions, np.int32),
+        thread=thread,
+    )
     merged, position = _merged(host, added)
     device = timeline.device
     moved = np.append(position[: len(host)], _NONE).astype(np.int32)
@@ -172,7 +177,7 @@ def _pieces(times: Floats, lines: Ints) -> _Pieces:
     return _Pieces(starts[lasting], ends[lasting], lines[kept][lasting])
 
 
-def _rows(pieces: _Pieces, sources: Rows, outer: Rows, names: Rows, thread: int) -> HostEvents:
+def _rows(pieces: _Pieces, *, sources: Rows, outer: Rows, names: Rows, thread: int) -> HostEvents:
     count = len(pieces.line)
     nothing = np.full(count, _NONE, np.int32)
     return HostEvents(
