@@ -72,7 +72,8 @@ learn_fast = jax.jit(learn)
 
 @jax.jit
 def next_keys(key):
-    return jax.random.split(key)
+    key, sub = jax.random.split(key)
+    return key, sub
 
 
 @jax.jit
