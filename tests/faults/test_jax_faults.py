@@ -287,6 +287,13 @@ def test_calls_for_single_samples_are_found_at_the_line_that_makes_them() -> Non
     assert "vmap(score" in found.change
 
 
+def test_calls_for_the_rows_of_one_array_are_no_rollout() -> None:
+    known = {"batch": [4], "is_fed": True, "samples": 8}
+    found = sure(_calls_a_step(8, fetched=True, **known), "jax-looped-calls")
+    assert found.where == ["train.py:9", "train.py:3"]
+    assert finding(_calls_a_step(8, fetched=True, batch=[4]), "jax-looped-calls") is None
+
+
 @pytest.mark.parametrize(
     ("calls", "fetched", "known"),
     [

@@ -28,8 +28,7 @@ from collections.abc import Mapping
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
 from boundby.model.assumptions.jax_savings import JITTED_CALLS_SHARE, JITTED_CPU_CALLS_SHARE
-from boundby.model.estimate import Estimate
-from boundby.step.jax_programs import eager_calls, overhead_ns
+from boundby.step.jax_programs import eager_calls, of_clean_step, overhead_ns
 from boundby.step.model import StepView
 
 _WHOLE = "@jax.jit  # around the whole step: gradients, update and metrics"
@@ -52,7 +51,8 @@ def detect(step: StepView) -> Detection | None:
     share = JITTED_CPU_CALLS_SHARE if is_cpu else JITTED_CALLS_SHARE
     common = sorted(calls.names, key=lambda name: -calls.names[name])[:3]
     return Detection.of_saving(
-        Estimate(
+        of_clean_step(
+            step,
             low=min(share.low * calls.host_ns, share.low * most),
             expected=min(share.value * calls.host_ns, most),
             high=min(share.high * calls.host_ns, share.high * step.wall_ns),

@@ -25,8 +25,12 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
 from boundby.model.assumptions.jax_savings import TRANSFERS_SHARE
-from boundby.model.estimate import Estimate
-from boundby.step.jax_programs import facts_of, fresh_pages_ns, lines_of_calls
+from boundby.step.jax_programs import (
+    facts_of,
+    fresh_pages_ns,
+    lines_of_calls,
+    of_clean_step,
+)
 from boundby.step.model import StepView
 
 # Smaller arguments are copied within microseconds.
@@ -62,7 +66,8 @@ def detect(step: StepView) -> Detection | None:
         # Large arrays are copied on another thread.
         lines = [*lines_of_calls(step, facts.function.name), *lines]
     return Detection.of_saving(
-        Estimate(
+        of_clean_step(
+            step,
             low=TRANSFERS_SHARE.low * part,
             expected=TRANSFERS_SHARE.value * part,
             high=max(part, spent),

@@ -2,7 +2,8 @@
 
 What it looks for
     A function of the script under `jax.jit` that is called several times in a step with a batch of
-    one sample, and that does not take its own results.
+    one sample, or with one row of a numpy array after the other, and that does not take its own
+    results.
 
 Why it costs time
     Each call costs the host tens of microseconds or more, and its operators are too small to fill
@@ -44,7 +45,7 @@ def detect(step: StepView) -> Detection | None:
     called = [
         (one, calls)
         for one in (facts.functions if facts is not None else [])
-        if one.batch[:1] == [1] and not one.carries
+        if (one.batch[:1] == [1] or one.samples) and not one.carries
         if len(calls := program_calls(step.timeline, {one.name})) >= _FEWEST
         if not _needs_the_one_before(step, one, calls)
     ]
@@ -55,7 +56,7 @@ def detect(step: StepView) -> Detection | None:
     found = {index for index in found if index >= 0}
     if not found:
         return None
-    launch = dict.fromkeys(found, 1 / len(calls))
+    launch = dict.fromkeys(found, 1 / (function.samples or len(calls)))
     low, expected, high = (
         Edit(
             op_ns={index: left * step.op_records[index].ns for index in found},
@@ -76,8 +77,10 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _needs_the_one_before(step: StepView, function: JaxFunction, calls: Ints) -> bool:
-    """Whether each result is fetched before the next call; gradients depend on parameters alone."""
-    return not function.traced_gradient and is_fetched_each_time(step.timeline, calls)
+    """Whether each result is fetched before the next call; gradients depend on parameters alone,
+    and the rows of one array were there before the first call."""
+    is_certain = function.traced_gradient or function.samples
+    return not is_certain and is_fetched_each_time(step.timeline, calls)
 
 
 FAULT = Fault(

@@ -29,8 +29,13 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, Ints, Timeline, units
 from boundby.model.assumptions.jax_savings import WRAPPED_CALL_SHARE
-from boundby.model.estimate import Estimate
-from boundby.step.jax_programs import facts_of, in_clean_step, overhead_ns, program_calls
+from boundby.step.jax_programs import (
+    facts_of,
+    in_clean_step,
+    of_clean_step,
+    overhead_ns,
+    program_calls,
+)
 from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 
@@ -57,7 +62,8 @@ def detect(step: StepView) -> Detection | None:
     most = min(spent, overhead_ns(step))
     change = _CHANGES.get(function.library, _OTHERS).format(name=function.name)
     return Detection.of_saving(
-        Estimate(
+        of_clean_step(
+            step,
             low=WRAPPED_CALL_SHARE.low * most,
             expected=WRAPPED_CALL_SHARE.value * most,
             high=WRAPPED_CALL_SHARE.high * spent,

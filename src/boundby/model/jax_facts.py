@@ -46,6 +46,7 @@ class JaxFunction(Record, frozen=True, kw_only=True):
     batch: list[int] = []  # the shape of its batch, if it was looked for
     carries: bool = False  # takes its own results in the next call
     is_fed: bool = False  # gets new arrays of numpy in each call
+    samples: int | None = None  # called on one row after the other of an array with so many
 
 
 class JaxHostArray(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.assumptions.host import ROLLOUT_CALLS
+from boundby.model.estimate import Estimate
 from boundby.model.intervals import Coverage
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.model import StepView
@@ -115,7 +116,7 @@ def rollout_span(step: StepView) -> tuple[int, int] | None:
     facts = facts_of(step)
     for one in facts.functions if facts is not None else []:
         calls = program_calls(step.timeline, {one.name})
-        if one.traced_gradient or len(calls) < ROLLOUT_CALLS.value:
+        if one.traced_gradient or one.samples or len(calls) < ROLLOUT_CALLS.value:
             continue
         if one.is_fed or is_fetched_each_time(step.timeline, calls):
             starts = step.timeline.host.start_ns[calls]
@@ -149,6 +150,12 @@ def in_clean_step(step: StepView, profiled_ns: float) -> float:
     """Host time of the profiled step as a share of it, of the clean one: a busy machine may have
     slowed either of them."""
     return profiled_ns * step.wall_ns / max(1, step.timeline.wall_ns)
+
+
+def of_clean_step(step: StepView, *, low: float, expected: float, high: float) -> Estimate:
+    """A saving of the clean step, as an edit states it: in the time of the simulated one."""
+    times = step.base_ns / step.wall_ns
+    return Estimate(low=low * times, expected=expected * times, high=high * times)
 
 
 def fresh_pages_ns(step: StepView, size: int) -> float:

@@ -238,6 +238,26 @@ def test_arrays_that_a_call_copies_are_timed(
     assert (found.copy_ns is not None) is is_copied
 
 
+@pytest.mark.parametrize(
+    ("rows", "samples"),
+    [
+        (lambda x: list(x), 8),
+        (lambda x: [x[i : i + 1] for i in range(8)], 8),
+        (lambda x: [x[i].copy() for i in range(8)], None),
+        (lambda x: [x[i : i + 4] for i in range(0, 8, 4)], None),
+    ],
+)
+def test_rows_of_one_array_are_samples(
+    hooks: JaxHooks, rows: Callable[[Any], list[Any]], samples: int | None
+) -> None:
+    _Steps(hooks)
+    act = jax.jit(lambda w, x: (w * x).sum())
+    for _ in range(2):
+        for row in rows(np.ones((8, 4), np.float32)):
+            act(jnp.ones(4), row)
+    assert [one.samples for one in hooks.functions if one.compiled is not None] == [samples]
+
+
 def test_lines_of_checkpoints_and_of_float64_are_noted(hooks: JaxHooks) -> None:
     f = jax.checkpoint(jnp.sin)
     try:

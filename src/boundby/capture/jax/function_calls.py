@@ -70,6 +70,8 @@ class FunctionCalls:
         self._outputs = _Arrays()
         self._held: dict[Argument, _Arrays] = {}  # by argument, the arrays of the last call
         self._numpy: dict[str, _Numpy] = {}
+        self._whole = _Arrays()  # the arrays of numpy of which the last call was given one row
+        self.samples: int | None = None  # called on one row after the other of so many
         self._sample: Argument | None = None  # the argument that holds the batch
         self._updates = 0  # calls with other parameters than the one before
         self._parameters = _Arrays()  # those of the last step
@@ -125,6 +127,7 @@ class FunctionCalls:
             self._updates += self.was_updated(args, kwargs)
         self._held = {name: _Arrays(arrays) for name, arrays in held.items()}
         self._numpy = self._numpy_arguments(_arguments(args, kwargs))
+        self._compare_rows([*args, *kwargs.values()])
         return self._full_shape(args, kwargs), carried[0] if carried else None
 
     def wait_for(self, result: Any) -> None:
@@ -231,6 +234,14 @@ class FunctionCalls:
             found[name] = _Numpy(size, _Arrays(arrays), is_same, copy_ns)
         return found
 
+    def _compare_rows(self, values: Sequence[Any]) -> None:
+        """Note whether this call and the one before were given rows of the same array of numpy."""
+        whole = [value.base for value in values if compat.is_numpy(value) and _is_row(value)]
+        same = [array for array in whole if array in self._whole]
+        if same:
+            self.samples = len(same[0])
+        self._whole = _Arrays(whole)
+
     def _arrays_in(self, value: Any) -> list[Any]:
         return compat.leaves(self._jax, value)[:_MOST_LEAVES]
 
@@ -246,6 +257,14 @@ def _is_random_key(array: Any) -> bool:
     """Keys of the random generator are arrays as well: of a type of their own, or two words."""
     name = str(array.dtype)
     return name.startswith("key<") or (name == "uint32" and tuple(array.shape) == (2,))
+
+
+def _is_row(array: Any) -> bool:
+    """Whether an array of numpy is one of several rows of another."""
+    whole = array.base
+    if not compat.is_numpy(whole) or not whole.ndim or len(whole) < 2:
+        return False
+    return array.shape in (whole.shape[1:], (1, *whole.shape[1:]))
 
 
 def _arguments(args: Sequence[Any], kwargs: Kwargs) -> list[tuple[Argument, Any]]:

@@ -55,6 +55,7 @@ class Function:
         "maker",
         "name",
         "place",
+        "samples",
         "traced_gradient",
         "variant",
     )
@@ -76,6 +77,7 @@ class Function:
         self.batch: tuple[int, ...] = ()  # the shape of its batch, if known
         self.carries = False  # takes its own results in the next call
         self.is_fed = False  # gets new arrays of numpy in each call
+        self.samples: int | None = None  # called on one row after the other of so many
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place

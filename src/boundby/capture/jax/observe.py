@@ -176,6 +176,7 @@ def _function(function: Function) -> JaxFunction:
         batch=list(function.batch),
         carries=function.carries,
         is_fed=function.is_fed,
+        samples=function.samples,
     )
 
 

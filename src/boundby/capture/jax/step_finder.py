@@ -154,6 +154,7 @@ class JaxStepFinder:
         shape, carried = called.compare(args, kwargs)
         called.function.batch = shape or ()
         called.function.carries = called.carries > 0
+        called.function.samples = called.samples
         called.function.is_fed = any(not one.is_same for one in called.host_arrays)
         if called.function.traced_gradient:
             self._batch_shape = shape
