@@ -26,10 +26,13 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost, Phase
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
+from boundby.step.op_variants import benchmark, in_dtype, outermost_call, ratio_of
 
 _DOUBLE = "float64"
 # A smaller share of the step is not reported.
 _COUNTS = 0.02
+_BENCHMARKED = 0.003  # share of the step from which an operator is benchmarked
+_CAST = in_dtype("float32")
 _CHANGES = {
     "torch": "x = x.float()  # where the data is made; model.float()",
     "jax": "x = x.astype(np.float32)  # where the data is made; jax_enable_x64 only where needed",
@@ -50,7 +53,8 @@ def detect(step: StepView) -> Detection | None:
     settings = step.evidence.settings
     made = settings.doubles_made_at[:_MOST_LINES]
     where = [*made, *step.lines(records)[:_MOST_LINES], *first, *settings.doubles_at]
-    halves = {index: _as_float32(step, step.op_records[index]) for index in doubles}
+    costliest = sorted(doubles, key=lambda index: -step.op_records[index].ns)
+    halves = {index: _as_float32(step, step.op_records[index]) for index in costliest}
     return Detection(
         low=Edit.set_time({i: (ns + step.op_records[i].ns) / 2 for i, ns in halves.items()}),
         expected=Edit.set_time(halves),
@@ -70,7 +74,16 @@ def _is_double(step: StepView, record: OpRecord) -> bool:
 
 
 def _as_float32(step: StepView, record: OpRecord) -> float:
-    """Half the bytes; products in proportion to the machine's rates, if known."""
+    """By a benchmark in both types, of the operator that the program called: for float32 another
+    implementation may be chosen. Otherwise half the bytes; products in proportion to the machine's
+    rates, if known."""
+    if record.ns >= _BENCHMARKED * step.wall_ns:
+        for call in (outermost_call(step, record), step.call(record)):
+            ratio = call and ratio_of(
+                step, benchmark(call, loose=False), benchmark(call, _CAST, loose=False)
+            )
+            if ratio is not None:
+                return record.ns * min(1.0, ratio)
     cost = record.cost or Cost()
     double = sum(flops for unit, flops in cost.flops.items() if unit.endswith(_DOUBLE))
     slow = step.machine.rate(f"matmul.{_DOUBLE}")

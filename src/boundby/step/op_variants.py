@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from boundby.hardware.op_benchmark import OpBenchmark, channels_last
-from boundby.model import OpCall, Tensor
+from boundby.model import HostKind, OpCall, Tensor
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 
 Alter = Callable[[Tensor], Tensor]
+_ATEN = "aten::"
 _FEWER_DIGITS = ("matmul.tf32", "matmul.bfloat16")
 
 
@@ -96,6 +97,18 @@ def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchm
         args=tuple(map(plain, call.args)),  # type: ignore[arg-type]
         loose=loose and in_float32,
     )
+
+
+def outermost_call(step: StepView, record: OpRecord) -> OpCall | None:
+    """The operator that the program or autograd called, in which this one ran: the framework
+    chooses what implements it by its arguments."""
+    host, names = step.timeline.host, step.timeline.names
+    row, call = record.row, None
+    while row >= 0 and host.kind[row] == HostKind.OP and names[host.name[row]].startswith(_ATEN):
+        if host.call[row] >= 0:
+            call = step.timeline.calls[host.call[row]]
+        row = int(host.parent[row])
+    return call
 
 
 def timed_ratio(
