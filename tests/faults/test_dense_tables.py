@@ -61,3 +61,37 @@ def test_dense_update_is_reduced_to_used_rows() -> None:
 )
 def test_used_small_or_shared_table_is_not_reported(how: dict[str, Any]) -> None:
     assert finding(step_model_of(step(**how)), "dense-tables") is None
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["of rows", "of the whole table"])
+def test_gradients_of_two_lookups_are_added(whole: bool) -> None:
+    """Both filled for 1 ms, added in 1, and the table updated in 3: all but a few rows of it."""
+    scene = Scene(end=10_000)
+    first, second, weight = at(2, ROWS, WIDTH), at(5, ROWS, WIDTH), at(3, ROWS, WIDTH)
+    rows = []
+    for start, gradient in ((0, first), (2000, second)):
+        made = OpCall(
+            name="aten::embedding_dense_backward",
+            args=(at(1, 500, WIDTH), at(4, 500, dtype="int64"), ROWS, -1, False),
+        )
+        if whole and gradient is second:
+            made = OpCall(name="aten::mm", args=(at(8, ROWS, 2), at(9, 2, WIDTH)))
+        rows.append(scene.on_host(start, start + 1500, call=made))
+        fill = OpCall(name="aten::fill_", args=(gradient, 0.0))
+        scene.on_host(start + 100, start + 1100, call=fill)
+    scene.on_host(4000, 5000, call=OpCall(name="aten::add_", args=(first, second)))
+    scene.on_host(5000, 8000, call=OpCall(name="aten::add_", args=(weight, first)))
+    allocations = Allocations(
+        row=np.array(rows, np.int32),
+        storage=np.array([2, 5], np.int64),
+        bytes=np.array([first.bytes, second.bytes], np.int64),
+    )
+    timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
+    timeline = in_phase(timeline, Phase.BACKWARD, slice(0, 5))
+    step_model = step_model_of(in_phase(timeline, Phase.OPTIMIZER, slice(5, None)))
+    if whole:
+        assert finding(step_model, "dense-tables") is None
+        return
+    found = sure(step_model, "dense-tables")
+    asking = 60 * (step_model.machine.overheads.eager_op_ns or 0.0)
+    assert found.saving_ns.expected == pytest.approx(6e6 - 4 * 4e3 - asking, rel=0.01)

@@ -105,6 +105,26 @@ def test_double_precision_takes_twice_the_bytes(dtype: str) -> None:
         assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
 
 
+def test_float64_operator_takes_as_long_as_the_called_one_in_float32() -> None:
+    """Of a convolution: in float32 the framework chooses another implementation."""
+    image, weight = tensor(8, 4, 32, 32, dtype="float64"), tensor(4, 4, 3, 3, dtype="float64")
+    args = (image, weight, None, (1, 1), (1, 1))
+    scene = Scene(end=1000)
+    scene.on_host(0, 1000, call=OpCall(name="aten::conv2d", args=args))
+    scene.on_host(10, 990, call=OpCall(name="aten::_slow_conv2d_forward", args=args))
+    step = step_of(scene.timeline(), [1, 1])
+    finding(step, "float64")
+    step.timings.results |= {
+        one: 100.0 if one.args[0] == image else 10.0
+        for one in step.timings.requested
+        if one.name == "aten::conv2d"
+    }
+    found = finding(step, "float64")
+    assert found is not None
+    work = sum(record.ns for record in step.op_records)
+    assert found.saving_ns.expected == pytest.approx(0.9 * work)
+
+
 def test_float64_is_reported_where_it_enters() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(1000, dtype="float64"),)))

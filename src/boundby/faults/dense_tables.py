@@ -57,34 +57,39 @@ _SMALLEST_TABLE = 4e6  # bytes; assumed: smaller tables stay in a cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    op: int  # the operation that makes its gradient
+    """`ops` make its gradients, one for each lookup, and `sums` add them."""
+
+    ops: tuple[int, ...]
     shape: tuple[int, ...]
     used: int  # the most rows used
-    fills: tuple[int, ...]  # operations that fill its gradient with zeros
+    fills: tuple[int, ...]  # operations that fill its gradients with zeros
+    sums: tuple[int, ...] = ()
 
 
 def detect(step: StepView) -> Detection | None:
     optimizer = class_of(step)
     if step.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
         return None
-    tables = list(_tables(step, step.flow))
+    tables = _summed(step, step.flow, list(_lookups(step, step.flow)))
     if not tables:
         return None
     to_adam = optimizer not in _TAKING_ROWS
-    bag = all("bag" in step.op_records[table.op].name for table in tables)
+    ops = [step.op_records[index] for table in tables for index in table.ops]
+    bag = all("bag" in op.name for op in ops)
     change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
     return Detection(
         low=_of_rows(step, tables, TABLE_ROW_PASSES.high, TABLE_OPERATORS.high),
         expected=_of_rows(step, tables, TABLE_ROW_PASSES.value, TABLE_OPERATORS.value),
         high=_of_rows(step, tables, TABLE_ROW_PASSES.low, TABLE_OPERATORS.low),
-        where=step.lines(step.op_records[table.op] for table in tables)[:3],
+        where=step.lines(ops)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
         assumes="rows that a step does not use need no update (moments, weight decay), and nothing "
         "else, such as clipping, reads the whole gradient",
     )
 
 
-def _tables(step: StepView, flow: Flow) -> Iterator[_Table]:
+def _lookups(step: StepView, flow: Flow) -> Iterator[_Table]:
+    """The gradient of each lookup, as if each had a table of its own."""
     for index, record in enumerate(step.op_records):
         call = step.call(record)
         place = _GRADIENTS.get(record.name)
@@ -98,24 +103,50 @@ def _tables(step: StepView, flow: Flow) -> Iterator[_Table]:
         table = Tensor(shape=(rows, gradient.shape[-1]), dtype=gradient.dtype)
         if table.bytes < _SMALLEST_TABLE or indices.elements > USED_ROWS.value * rows:
             continue
-        made = [flow.values[value] for value in flow.makes[index]]
-        readers = {reader for value in made for reader in value.readers}
-        if any(_is_added(step, reader) for reader in readers):
-            continue
         read = (flow.values[value] for value in flow.reads[index])
         fills = tuple(value.maker for value in read if is_set(step, value))
-        yield _Table(op=index, shape=table.shape, used=indices.elements, fills=fills)
+        yield _Table(ops=(index,), shape=table.shape, used=indices.elements, fills=fills)
 
 
-def _is_added(step: StepView, reader: int) -> bool:
-    """Whether another gradient of the same weights is added to it, one that has every row."""
-    record = step.op_records[reader]
-    return record.phase == Phase.BACKWARD and record.name.endswith(_ADDED)
+def _summed(step: StepView, flow: Flow, lookups: list[_Table]) -> list[_Table]:
+    """One table for all lookups whose gradients are added; none if one that has every row is."""
+    made = {index: table for table in lookups for index in table.ops}
+    for index in flow.order:
+        record = step.op_records[index]
+        if record.phase != Phase.BACKWARD or not record.name.endswith(_ADDED):
+            continue
+        makers = {flow.values[value].maker for value in flow.reads[index]}
+        parts = list({id(made[maker]): made[maker] for maker in makers if maker in made}.values())
+        if not parts:
+            continue
+        if all(maker in made for maker in makers):
+            whole = _joined(parts, index)
+            members = (*whole.ops, *whole.sums)
+            made |= dict.fromkeys(members, whole)
+        else:
+            gone = {member for part in parts for member in (*part.ops, *part.sums)}
+            made = {maker: table for maker, table in made.items() if maker not in gone}
+    return list({id(table): table for table in made.values()}.values())
+
+
+def _joined(parts: list[_Table], addition: int) -> _Table:
+    return _Table(
+        ops=tuple(index for part in parts for index in part.ops),
+        shape=parts[0].shape,
+        used=sum(part.used for part in parts),
+        fills=tuple(index for part in parts for index in part.fills),
+        sums=(*(index for part in parts for index in part.sums), addition),
+    )
 
 
 def _of_rows(step: StepView, tables: list[_Table], passes: float, operators: int) -> Edit:
     left = _left(tables, passes)
     op_ns = {fill: 0.0 for table in tables for fill in table.fills}
+    op_ns |= {
+        index: step.op_records[index].ns * left[table.shape]
+        for table in tables
+        for index in table.sums
+    }
     for index, record in enumerate(step.op_records):
         call = step.call(record)
         if record.phase != Phase.OPTIMIZER or call is None:
