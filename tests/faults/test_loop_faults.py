@@ -400,6 +400,35 @@ def test_state_dictionary_beside_a_loop_over_parameters_is_part_of_it() -> None:
     assert beside == pytest.approx(without + 1e6, rel=0.02)
 
 
+def copied_before_a_loop(*, read: bool) -> StepModel:
+    """A copy of 0.9 ms, of which 0.1 ms are an operator's."""
+    scene, lines = Scene(end=2700), [1, 1]
+    scene.on_host(0, 900, HostKind.PYTHON, "lib/copy.py(128): deepcopy")
+    weight = Tensor(shape=(100, 100), dtype="float32", storage=500)
+    made = scene.on_host(100, 200, call=OpCall(name="aten::clone", args=(weight,)))
+    for at in range(16):
+        one = Tensor(shape=(100, 100 + at % 4), dtype="float32", storage=1000 + at)
+        copied = Tensor(shape=(100, 100), dtype="float32", storage=600 if read else 700)
+        call = OpCall(name="aten::mul", args=(one, copied))
+        scene.on_host(1000 + 100 * at, 1080 + 100 * at, call=call)
+        lines.append(0)
+    args = tuple(tensor(100, 100 + at) for at in range(4))
+    scene.on_host(2600, 2700, call=OpCall(name="aten::step", args=args))
+    allocations = Allocations(
+        row=np.array([made], np.int32), storage=np.array([600]), bytes=np.array([40_000])
+    )
+    timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
+    phases = [Phase.FORWARD] * len(lines) + [Phase.OPTIMIZER]
+    return step_of(timeline, [*lines, 2], phases=phases)
+
+
+def test_copy_that_a_loop_over_parameters_reads_is_part_of_it() -> None:
+    alone, read = copied_before_a_loop(read=False), copied_before_a_loop(read=True)
+    assert finding(alone, "copied-state") and not finding(read, "copied-state")
+    with_copy, without = (sure(step, "looped-parameters").saving_ns.high for step in (read, alone))
+    assert with_copy > without + 0.5e6
+
+
 def test_norms_that_are_read_one_by_one_are_not_needed_in_every_step() -> None:
     updated = sure(averaged(), "looped-parameters").saving_ns
     reading = sure(averaged(reads=True), "looped-parameters")

@@ -44,6 +44,7 @@ from boundby.step.rows import without_rows
 
 _FEWEST = 6  # fewer are not reported
 _STATE = re.compile(r"(?:^|/)torch/nn/modules/module\.py\(\d+\): (?:state_dict|load_state_dict)$")
+_COPIES = re.compile(r"(?:^|/)copy\.py\(\d+\): deepcopy$")
 # Calls for the state within this many lines of a loop over parameters belong to it.
 _NEAR = 4
 
@@ -125,10 +126,22 @@ def state_of_loops(step: StepView) -> Mask:
         at for at, (file, _, n) in enumerate(sources) if n.isdigit() and (file, int(n)) in near
     ]
     host = step.timeline.host
-    rows = frames_named(step, _STATE) & np.isin(called_from(host), wanted)
+    rows = frames_named(step, _STATE) | _copies_for(step, loops)
+    rows &= np.isin(called_from(host), wanted)
     for loop in loops:
         rows &= (host.start_ns < loop.spans[0]) | (host.start_ns >= loop.spans[1])
     return step.inside(rows) & ~step.inside(file_writes(step))
+
+
+def _copies_for(step: StepView, loops: list[Loop]) -> Mask:
+    """Copies of state that a loop over parameters reads: without the loop they are not needed."""
+    flow, copies = step.flow, frames_named(step, _COPIES)
+    if flow is None or not copies.any():
+        return np.zeros_like(copies)
+    inside = step.inside(copies)
+    copied = {i for i, op in enumerate(step.op_records) if op.row >= 0 and inside[op.row]}
+    read = {maker for loop in loops for index in loop.records for maker in flow.makers[index]}
+    return copies if copied & read else np.zeros_like(copies)
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
