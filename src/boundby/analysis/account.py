@@ -87,6 +87,7 @@ def attribute_step(
     data_ns: float | None = None,
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
+    slow_ns: float | None = None,
     precision: Precision = UNKNOWN_PRECISION,
     lines: Mapping[str, SourceLine] | None = None,
 ) -> Attribution:
@@ -99,7 +100,8 @@ def attribute_step(
     `where`: the lines of the host's time, if already known. `data_ns`: how long a clean step waits
     for its batches, if measured; the profiled step may find its batch ready, because workers
     continue while a profiler starts and stops. `cpu_wait`: on a CPU, waiting for a core; None if
-    unknown. `fresh_pages`: on a CPU, memory pages that only the profiled step was given.
+    unknown. `fresh_pages`: on a CPU, memory pages that only the profiled step was given. `slow_ns`:
+    the time that few clean steps exceed.
     `precision`: the formats allowed for float32 products. `lines`: the text of source lines.
     """
     where = where or find_host_intervals(timeline)
@@ -117,6 +119,7 @@ def attribute_step(
             data_ns=data_ns,
             cpu_wait=cpu_wait,
             fresh_pages=fresh_pages,
+            slow_ns=slow_ns,
         )
     op_records = parts.op_records
     busy = sum(record.exposed_ns for record in op_records)
@@ -191,6 +194,7 @@ def _cpu_parts(
     data_ns: float | None,
     cpu_wait: CpuWait | None,
     fresh_pages: ExtraPages | None,
+    slow_ns: float | None,
 ) -> _StepParts:
     """The operators of a step on a CPU and its waits, at the speed of clean steps."""
     step = cpu_step_parts(
@@ -203,6 +207,7 @@ def _cpu_parts(
         data_ns=data_ns,
         cpu_wait=cpu_wait,
         fresh_pages=fresh_pages,
+        slow_ns=slow_ns,
     )
     return _StepParts(
         op_records=step.op_records,

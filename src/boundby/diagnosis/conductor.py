@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -35,6 +36,7 @@ from boundby.step.cpu_step import CpuWait
 from boundby.step.preemption import without_preemption
 from boundby.step.simulator import LaunchSequence
 
+_FEWEST_SAMPLES = 4  # of steps, to say how much their work varies
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profiled.")
 
 
@@ -229,8 +231,10 @@ def _attribute(
     unprofiled: UnprofiledStep | None,
 ) -> Attribution:
     host, profiled = observation.host, observation.profiled
-    data_ns = cpu_wait = pages = None
+    data_ns = cpu_wait = pages = slow_ns = None
     if host is not None:
+        if len(step.samples_ns) >= _FEWEST_SAMPLES:
+            slow_ns = statistics.quantiles(step.samples_ns, n=10, method="inclusive")[-1]
         lost_ns = host.cpu_wait_share * wall_ns
         if host.data_share is not None:
             data_ns = host.data_share * wall_ns - host.loading_share * lost_ns
@@ -252,6 +256,7 @@ def _attribute(
         data_ns=data_ns,
         cpu_wait=cpu_wait,
         fresh_pages=pages,
+        slow_ns=slow_ns,
         precision=_precision(observation),
         lines=observation.lines,
     )

@@ -18,7 +18,7 @@ from boundby.step.host_time import LineTimes, host_time_by_line
 from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
-from boundby.step.profiler_overhead import find_profiler_overhead
+from boundby.step.profiler_overhead import find_profiler_overhead, usual_overhead_ns
 
 # With a smaller share of CPU time than this, the run time of the profiled step is a small
 # difference of two large numbers, one of which also includes waiting outside of the step; it may be
@@ -59,9 +59,10 @@ def cpu_step_parts(
     data_ns: float | None,
     cpu_wait: CpuWait | None,
     fresh_pages: ExtraPages | None,
+    slow_ns: float | None = None,
 ) -> CpuStepParts:
     """The profiled step without what clean steps do not have: profiler overhead, fresh memory,
-    other waits."""
+    other waits. `slow_ns`: the time that few clean steps exceed."""
     # Without waits for data or for a core, clean and profiled time are of the step itself.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
     lost = cpu_wait or CpuWait(clean_ns=0.0, profiled_ns=0.0)
@@ -76,10 +77,13 @@ def cpu_step_parts(
     operators = Operators(timeline, machine)
     paged = operators.paged_ns(fresh_pages)
     paged_ns = float(paged.sum())
+    # Steps may differ in work: the profiled one is no longer than a slow clean one.
+    usual_ns = profiled - paged_ns - usual_overhead_ns(timeline, where)
+    most = expected_profiled * max(1.0, (slow_ns or wall_ns) / wall_ns)
     dilation = find_profiler_overhead(
         timeline,
         where,
-        wall_ns=expected_profiled + paged_ns + waited,
+        wall_ns=min(max(usual_ns, expected_profiled), most) + paged_ns + waited,
         phases=busy_phases,
         on_core=on_core,
         besides_data=data_ns is not None,

@@ -91,6 +91,15 @@ def find_profiler_overhead(
     )
 
 
+def usual_overhead_ns(timeline: Timeline, where: HostIntervals) -> float:
+    """The profiler overhead of the step's main thread if each event costs what it costs alone."""
+    call_cost, thread = timeline.call_cost or _USUAL, main_thread(timeline)
+    events = _event_weights(timeline, call_cost)[timeline.host.thread == thread]
+    in_python = np.append(python_code(timeline), False)[where.row] & (where.thread == thread)
+    interpreted = (where.end_ns - where.start_ns)[in_python]
+    return float(events.sum() + call_cost.of_python * interpreted.sum())
+
+
 def _by_phase(phase: Ints, amounts: Floats) -> Floats:
     sums = np.zeros(len(Phase))
     np.add.at(sums, phase, amounts)
