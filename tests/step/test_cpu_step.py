@@ -216,3 +216,20 @@ def test_python_is_not_what_operators_leave_if_both_exceed_the_step() -> None:
     account = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US).account
     # 92 us of the last operator, and 100 of Python alone, to which the operators before add theirs.
     assert account.overhead.parts["python"] > 120 * US
+
+
+def test_profiled_step_may_have_more_work_than_the_usual_one() -> None:
+    """200 functions of 2 us and an operator of 500; the profiler is not all that makes it longer
+    than the median step if other steps take as long."""
+    scene = Scene(end=1000)
+    for at in range(200):
+        scene.on_host(2 * at, 2 * at + 2, HostKind.PYTHON, "train.py(3): one")
+    scene.on_host(500, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+
+    def python_share(slow_us: float | None) -> float:
+        slow_ns = None if slow_us is None else slow_us * US
+        found = attribute_step(scene.timeline(), MACHINE, wall_ns=500 * US, slow_ns=slow_ns)
+        return found.account.overhead.parts["python"] / (500 * US)
+
+    assert python_share(None) == python_share(500)
+    assert python_share(500) < 0.7 * python_share(2000)
