@@ -26,7 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost, Phase
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
-from boundby.step.op_variants import benchmark, in_dtype, outermost_call, ratio_of
+from boundby.step.op_variants import as_it_is, benchmark, in_dtype, outermost_call, ratio_of
 
 _DOUBLE = "float64"
 # A smaller share of the step is not reported.
@@ -79,9 +79,10 @@ def _as_float32(step: StepView, record: OpRecord) -> float:
     rates, if known."""
     if record.ns >= _BENCHMARKED * step.wall_ns:
         for call in (outermost_call(step, record), step.call(record)):
-            ratio = call and ratio_of(
-                step, benchmark(call, loose=False), benchmark(call, _CAST, loose=False)
-            )
+            if call is None:
+                continue
+            double, single = (benchmark(call, cast, loose=False) for cast in (as_it_is, _CAST))
+            ratio = ratio_of(step, double, single)
             if ratio is not None:
                 return record.ns * min(1.0, ratio)
     cost = record.cost or Cost()
