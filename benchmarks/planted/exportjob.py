@@ -117,7 +117,7 @@ def chunks(tickets, size):
 
 
 def batches(tickets, tokenizer):
-    #+ order: for window in chunks(tickets, 20 * BATCH): yield from chunks(sorted(window, key=lambda t: len(t["text"])), BATCH)
+    #+ order: for window in chunks(tickets, 4 * BATCH): yield from chunks(sorted(window, key=lambda t: len(t["text"])), BATCH)
     yield from chunks(tickets, BATCH)  #- order
 
 

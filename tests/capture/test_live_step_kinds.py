@@ -3,6 +3,8 @@
 import pytest
 
 from boundby.capture.process.step_finder import StepFinder
+from boundby.capture.torch.observe import with_samples
+from boundby.capture.torch.shapes import step_kind
 from tests.capture.simulated_script import SimulatedScript
 
 
@@ -246,3 +248,13 @@ def test_evaluation_after_the_first_step_is_not_diagnosed_as_training(
     # What was measured until the training went on is forgotten, once.
     assert script.restarts == 1
     assert script.ends[-1] == "forward 4x8"
+
+
+@pytest.mark.parametrize("batches", [(24, 24, 24, 7), (24, 7), (3, 5, 7, 9)])
+def test_kind_of_many_shapes_has_the_batch_size_of_most(batches: tuple[int, ...]) -> None:
+    kinds = [step_kind("forward", (size, 10 + at)) for at, size in enumerate(batches)]
+    kinds += [step_kind("train", (64, 8)), step_kind("train", (64, 9))]
+    found = with_samples(step_kind("forward"), kinds)
+    assert found.samples == (24 if len(set(batches)) == 2 and len(batches) == 4 else None)
+    one_shape = step_kind("forward", (5, 5))
+    assert with_samples(one_shape, kinds) is one_shape

@@ -81,8 +81,8 @@ def _as_float32(step: StepView, record: OpRecord) -> float:
         for call in (outermost_call(step, record), step.call(record)):
             if call is None:
                 continue
-            double, single = (benchmark(call, cast, loose=False) for cast in (as_it_is, _CAST))
-            ratio = ratio_of(step, double, single)
+            before, after = (benchmark(call, cast, loose=False) for cast in (as_it_is, _CAST))
+            ratio = ratio_of(step, before, after)
             if ratio is not None:
                 return record.ns * min(1.0, ratio)
     cost = record.cost or Cost()

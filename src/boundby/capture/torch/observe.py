@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -94,6 +96,18 @@ def source_lines(timeline: Timeline) -> dict[str, SourceLine]:
     return {where: line for where, line in found.items() if line is not None}
 
 
+def with_samples(kind: StepKind, kinds: Iterable[StepKind]) -> StepKind:
+    """A kind of many shapes, with the batch size that most others of its mode have."""
+    if kind.shape is not None or kind.samples is not None:
+        return kind
+    sizes = Counter(one.samples for one in kinds if one.mode == kind.mode)
+    del sizes[None]
+    if not sizes:
+        return kind
+    size, count = sizes.most_common(1)[0]
+    return msgspec.structs.replace(kind, samples=size if 2 * count > sizes.total() else None)
+
+
 def _timing(capture: Capture) -> StepTiming | None:
     kind = capture.main_kind
     if kind is None:
@@ -101,7 +115,9 @@ def _timing(capture: Capture) -> StepTiming | None:
     warmup = capture.warmup.get(kind, [])
     samples = capture.clean.get(kind) or warmup[1:] or warmup
     return StepTiming(
-        kind=capture.kinds.get(kind) or StepKind(label=kind, series=kind),
+        kind=with_samples(
+            capture.kinds.get(kind) or StepKind(label=kind, series=kind), capture.kinds.values()
+        ),
         wall_source="clean" if kind in capture.clean else "warm-up",
         wall_ns=statistics.median(samples),
         samples_ns=list(samples),
