@@ -142,6 +142,22 @@ def test_model_replaced_by_another_starts_new_steps() -> None:
     assert script.ends[-5:] == ["forward 1x1"] * 5
 
 
+def test_script_without_an_optimizer_for_a_while_still_trains() -> None:
+    """One for each client, which ends with its training; then an evaluation that records."""
+    script = SimulatedScript()
+    for client in range(12):
+        script.finder.optimizer_made(100 + client)
+        for _ in range(4):
+            script.train()
+            script.finder.backward_ended()
+            script.step(client)
+        script.finder.optimizer_gone(100 + client)
+        for _ in range(3):
+            script.train((64, 8))
+    assert script.ends.count("train 32x8") == 12 * 4 - 11
+    assert len(script.ends) == 12 * 4 and not script.restarts
+
+
 def test_prefill_and_decode_are_distinguished_by_shape() -> None:
     script = SimulatedScript()
     for _ in range(3):

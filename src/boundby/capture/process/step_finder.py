@@ -226,7 +226,9 @@ class StepFinder:
         may_be_all = self._may_be_unclear and not self.seen["optimizer steps"]
         if may_be_all and self._clear_calls > _FEWEST_UNCLEAR:
             return True
-        return not self._cycle.made or self._calls_since_optimizer > patience
+        # Between two optimizers of a script that makes a new one for each model there is none.
+        is_untrained = not self._cycle.made and not self.seen["optimizer steps"]
+        return is_untrained or self._calls_since_optimizer > patience
 
     def _end(self, *, in_row: bool = False) -> None:
         ended, self._inside = self._inside, _Inside()
