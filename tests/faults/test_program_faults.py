@@ -49,6 +49,17 @@ def test_padding_saves_its_share_of_token_operators() -> None:
     assert "81% of it is padding" in found.change and found.kind == "mistake"
 
 
+def test_padded_batch_of_the_profiled_step_may_have_another_width() -> None:
+    scene = Scene(end=200)
+    words = tensor(4, 48, dtype="int64")
+    embed = OpCall(name="aten::embedding", args=(tensor(100, 32), words))
+    scene.on_host(0, 100, call=embed)
+    scene.on_host(100, 200, call=OpCall(name="aten::relu", args=(tensor(4, 48, 32),)))
+    padding = Padding(where=["train.py:1"], width=64, lengths=[63, 16, 16, 16])
+    found = sure(step_of(scene.timeline(), [0, 1], StepEvidence(padding=padding)), "padding")
+    assert found.saving_ns.high == pytest.approx(0.57 * 200e3, rel=0.1)
+
+
 def test_padding_to_the_longest_row_of_a_batch_is_tuning() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
