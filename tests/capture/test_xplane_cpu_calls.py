@@ -12,13 +12,14 @@ from boundby.model import HostKind
 
 
 def _host(names: Names, *calls: tuple[int, int, str]) -> HostRows:
+    """Calls, with the own waits of boundby named ""."""
     start = np.array([call[0] for call in calls], np.int64)
     duration = np.array([call[1] for call in calls], np.int64)
     thread = np.zeros(len(calls), np.int64)
     return HostRows(
         start=start,
         duration=duration,
-        kind=np.full(len(calls), HostKind.OP, np.int8),
+        kind=np.array([HostKind.OP if call[2] else HostKind.OBSERVER for call in calls], np.int8),
         name=np.array([names.number(f"PjitFunction({call[2]})") for call in calls], np.int32),
         thread=thread,
         correlation=np.full(len(calls), NONE, np.int64),
@@ -70,6 +71,11 @@ def test_programs_run_in_the_order_of_their_calls() -> None:
 def test_program_inside_a_call_belongs_to_it() -> None:
     calls = [(0, 5, "add"), (10, 5, "add")]
     assert _linked(calls, [(12, 1, "jit_add")]) == [10]
+
+
+def test_call_without_a_program_does_not_shift_those_of_later_steps() -> None:
+    calls = [(0, 5, "step"), (6, 20, ""), (30, 5, "step"), (36, 20, ""), (60, 5, "step")]
+    assert _linked(calls, [(37, 10, "jit_step"), (66, 10, "jit_step")]) == [30, 60]
 
 
 def test_outer_row_of_a_call_is_used() -> None:

@@ -1,7 +1,8 @@
 """Which call of the host ran each program on a CPU, if the profiler does not say.
 
 Small programs run inside their call, on its thread. Others run on a thread of the runtime after it
-began; programs of one name are assumed to run in the order of their calls.
+began; programs of one name are assumed to run in the order of their calls, and before the end of
+boundby's own next wait.
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ def with_calls(
             calls["jit_" + _NO_WORD.sub("_", match["name"])].append(row)
     by_device, by_host = device.correlation.copy(), host.correlation.copy()
     ends = host.end
+    # What was called before boundby waited for all work has run by the end of that wait.
+    waits = np.sort(ends[host.kind == HostKind.OBSERVER])
     for number, one in enumerate(sorted(executions, key=lambda one: one.called_ns)):
         waiting = calls[names.table[one.module]] if one.module >= 0 else deque()
+        waited = int(np.searchsorted(waits, one.called_ns, side="right"))
+        while waited and waiting and host.start[waiting[0]] < waits[waited - 1]:
+            waiting.popleft()
         if not waiting or host.start[waiting[0]] > one.called_ns:
             continue
         inline = next(
