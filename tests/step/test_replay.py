@@ -229,6 +229,21 @@ def test_hidden_host_time_takes_its_share_of_the_cores(threads: int | None, save
     assert model.apply(less).evaluate(Edit()) == pytest.approx(model.evaluate(less))
 
 
+@pytest.mark.parametrize(("threads", "saved_us"), [(1, 0), (2, 150), (None, 300)])
+def test_host_time_behind_operators_needs_a_core_where_it_no_longer_waits(
+    threads: int | None, saved_us: int
+) -> None:
+    """A program of 1000 us that the host waits for, and 300 us of Python after it."""
+    scene = Scene(end=1310)
+    call = scene.on_host(0, 10, HostKind.OP, "call")
+    scene.on_device(10, 1010, launch=call)
+    scene.on_host(10, 1010, HostKind.SYNC, "wait")
+    scene.on_host(1010, 1310, HostKind.PYTHON, "python")
+    model = _on_shared_cores(scene, threads)
+    waits = np.flatnonzero(model.launches.wait != 0)
+    assert model.saving(Edit.drop_waits(waits)) == pytest.approx(saved_us * US, abs=20 * US)
+
+
 @pytest.mark.parametrize(("threads", "saved_us"), [(1, 300), (2, 150), (None, 0)])
 def test_a_stated_saving_that_operators_hide_takes_its_share_of_the_cores(
     threads: int | None, saved_us: int

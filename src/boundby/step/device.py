@@ -112,14 +112,16 @@ class DeviceStep(StepModel):
 
     def _freed_ns(self, edited: LaunchSequence) -> float:
         """By how much faster operators are without the removed host time that they hid: its share
-        of the cores."""
+        of the cores; less that of the host time that they hide where it no longer waits."""
         if self._cores is None:
             return 0.0
+        waiting = replay(replace(edited, wait=self.launches.wait))
+        hidden = max(0.0, waiting - replay(edited))
         saved = _issuing_ns(self.launches) - _issuing_ns(edited)
         if saved <= 0:
-            return 0.0
+            return -hidden / self._cores
         seen = replay(self.launches) - replay(replace(edited, device_ns=self.launches.device_ns))
-        return max(0.0, saved - seen) / self._cores
+        return (max(0.0, saved - seen) - hidden) / self._cores
 
     def _least_ns(self, edit: Edit) -> float:
         """Kernels that did not overlap before an edit do not overlap after it: the device is busy
