@@ -60,7 +60,7 @@ _CLOCKS = re.compile(
     r"|\d+:\d\d(:\d\d)?(\.\d+)?|\d\d\d\d-\d\d-\d\d|SPS: \d+|mfu -?[\d.]+%"
     r"|[Tt]ime[^0-9\n]{0,12}[\d.]+( ?\([\d.]+\))?|[\d.]+ ?(?:/s|im/s|steps_per_second)"
     r"|\b\w*(runtime|_per_sec(ond)?|_step_time)['\"]?[ :=]+['\"]?[\d.]+'?"
-    r"|ms/batch +[\d.]+|[\d.]+ms\b|tok/sec: [\d,]+"
+    r"|ms/batch +[\d.]+|[\d.]+ms\b|tok/sec: [\d,]+|\d+ tok(?:ens)?/s(?:ec)?"
     r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|Took [\d.e-]+|0x[0-9a-f]+"
     r"|-[0-9a-f]{16}\b|[━╸╺]+"
 )

@@ -275,6 +275,17 @@ def test_kept_losses_are_growing_memory() -> None:
     assert evidence_of(lambda: step(True)).growth is None
 
 
+def test_a_list_of_results_that_the_next_step_replaces_is_no_growing_memory() -> None:
+    model, made = nn.Linear(8, 8), []
+
+    def step() -> None:
+        nonlocal made
+        made = [model(torch.randn(4, 8)) for _ in range(3)]
+        sum(one.sum() for one in made).backward()
+
+    assert evidence_of(step, steps=5).growth is None
+
+
 class Meter:
     """Keeps losses in two attributes."""
 

@@ -211,6 +211,15 @@ def test_long_rollouts_between_updates_are_separate_steps() -> None:
     assert script.finder.found_by == "optimizer" and not script.restarts
 
 
+def test_calls_of_a_model_in_training_mode_that_only_predicts_are_no_rollouts() -> None:
+    """A model is made in training mode: inference often leaves it so."""
+    script = SimulatedScript()
+    for _ in range(10):
+        script.finder.called(0, False, (5, 1), waits=True, gradients=False)
+        assert not script.finder.awaits_rollouts
+    assert script.finder.found_by == "forward" and len(script.ends) > 6
+
+
 def test_short_rollout_and_its_update_are_one_step() -> None:
     """What is made of it is between the two: returns, advantages."""
     script = SimulatedScript(optimizers=1)

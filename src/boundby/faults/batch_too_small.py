@@ -63,7 +63,7 @@ def detect(step: StepModel) -> Detection | None:
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
         f"samples: {max(0.0, 1 - times / 2):.0%} less per sample",
-        assumes=f"more samples are available and {_room(step)}; "
+        assumes=f"{_samples(step)} and {_room(step)}; "
         + ("the traffic of weights" if skinny else "the host's time")
         + " does not grow with the batch"
         + _own_time(step),
@@ -78,6 +78,12 @@ def _is_predictable(step: StepModel) -> bool:
     if rolls_out(step) or step.host_counters.cpu_wait_share > CPU_WAIT_LIMIT.value:
         return False
     return not any("sparse" in record.name for record in step.op_records)
+
+
+def _samples(step: StepModel) -> str:
+    if step.evidence.fixed_inputs:
+        return "the inputs, the same in every step, are not all the data there is"
+    return "more samples are available"
 
 
 def _room(step: StepModel) -> str:

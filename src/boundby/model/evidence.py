@@ -166,7 +166,8 @@ class UnclearedSteps(Record, frozen=True, kw_only=True):
 
 
 class StepEvidence(Record, frozen=True, kw_only=True):
-    """All evidence; `steps` is the number of observed steps."""
+    """All evidence; `steps` is the number of observed steps. `fixed_inputs`: the models got the
+    same inputs in each of them."""
 
     steps: int = 0
     settings: ProgramSettings = ProgramSettings()
@@ -183,3 +184,4 @@ class StepEvidence(Record, frozen=True, kw_only=True):
     growth: Growth | None = None
     uncleared: UnclearedSteps | None = None
     has_backward: bool = False
+    fixed_inputs: bool = False

@@ -94,9 +94,11 @@ class StepFinder:
     def awaits_rollouts(self) -> bool:
         """Whether rollouts came before the first update, and no complete row of them since.
 
-        They come again, and may take longer than the updates between them.
+        They come again, and may take longer than the updates between them. A model that only
+        predicts may be in training mode too.
         """
-        return self._row.were_before and not self._row.came_again
+        is_training = self._decided != "forward"
+        return is_training and self._row.were_before and not self._row.came_again
 
     @property
     def awaits_training(self) -> bool:

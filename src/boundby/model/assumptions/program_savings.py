@@ -179,6 +179,14 @@ LOOPED_UPDATES_LEFT = Assumption(
     meaning="Share of a loop over parameters left beside one call for all of them.",
     source="Assumed.",
 )
+CUT_WORK_LEFT = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning="Share of work on values that nothing reads left if the input is sliced first.",
+    source="Assumed.",
+)
 LOOKUP_LEFT = Assumption(
     value=0.02,
     low=0.0,

@@ -177,6 +177,7 @@ class EvidenceCollector(StepHook):
             growth=self._assignments.kept_graphs.growth(),
             uncleared=self._gradients.uncleared(),
             has_backward=bool(self._gradients.backwards),
+            fixed_inputs=fixed,
         )
 
     def _rebuilt(self, fixed: bool) -> list[RebuiltTensor]:

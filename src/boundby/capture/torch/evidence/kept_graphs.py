@@ -45,6 +45,8 @@ class KeptGraphs:
 
     def step_ended(self) -> None:
         tensor = self._torch.Tensor
+        # Those that only this holds, of the step before, are not the script's to keep.
+        self._lists.clear()
         waiting = []
         for one in gc.get_objects():
             if type(one) is tensor and one.grad_fn is not None:
