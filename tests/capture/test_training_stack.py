@@ -11,6 +11,7 @@ from boundby.capture.torch.training_stack import TrainingStack
     "module, trainer",
     [
         ("transformers.trainer", "transformers"),
+        ("sentence_transformers.trainer", "sentence_transformers"),
         ("lightning.pytorch.loops.loop", "lightning"),
         ("pytorch_lightning_like", None),
         ("train", None),

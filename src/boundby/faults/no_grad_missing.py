@@ -35,7 +35,7 @@ from boundby.model.estimate import Estimate
 from boundby.step.fresh_pages import pages_ns, pages_per_step
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.nesting import Mask
-from boundby.step.rows import python_ns, rows_of_call, time_of_rows
+from boundby.step.rows import python_ns, rows_of_calls, time_of_rows
 
 # A layer with an operator for inference alone, `_transformer_encoder_layer_fwd`.
 _FUSED_LAYER = "nn.Module: TransformerEncoderLayer_"
@@ -45,13 +45,8 @@ def detect(step: StepView) -> Detection | None:
     found = step.evidence.unused_graphs
     if not found:
         return None
-    rows = np.zeros(len(step.timeline.host), np.bool_)
-    evaluated = rows.copy()
-    for one in found:
-        at = rows_of_call(step, one.call)
-        rows |= at
-        if not one.training:
-            evaluated |= at
+    rows = rows_of_calls(step, (one.call for one in found))
+    evaluated = rows_of_calls(step, (one.call for one in found if not one.training))
     if not rows.any():
         return None
     ops = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]

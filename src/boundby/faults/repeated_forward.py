@@ -21,21 +21,17 @@ Measured on
 
 from __future__ import annotations
 
-import numpy as np
-
 from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.program_savings import REPEATED_CALL_LEFT
 from boundby.step.model import Edit, StepView
-from boundby.step.rows import rows_of_call, without_rows
+from boundby.step.rows import rows_of_calls, without_rows
 
 
 def detect(step: StepView) -> Detection | None:
     found = step.evidence.repeated
     if not found:
         return None
-    rows = np.zeros(len(step.timeline.host), np.bool_)
-    for one in found:
-        rows |= rows_of_call(step, one.call)
+    rows = rows_of_calls(step, (one.call for one in found))
     if not rows.any():
         return None
     certain = all(one.same for one in found)

@@ -21,18 +21,14 @@ Measured on
 
 from __future__ import annotations
 
-import numpy as np
-
 from boundby.faults.fault import Detection, Fault
 from boundby.step.model import Edit, StepView
-from boundby.step.rows import rows_of_call, without_rows
+from boundby.step.rows import rows_of_calls, without_rows
 
 
 def detect(step: StepView) -> Detection | None:
     found = step.evidence.unread_results
-    rows = np.zeros(len(step.timeline.host), np.bool_)
-    for one in found:
-        rows |= rows_of_call(step, one.call)
+    rows = rows_of_calls(step, (one.call for one in found))
     if not rows.any():
         return None
     changes = any(one.changes for one in found)

@@ -22,6 +22,11 @@ class Framework(enum.Enum):
         ("TrainingArguments", "Seq2SeqTrainingArguments"),
         ("Trainer", "Seq2SeqTrainer"),
     )
+    SENTENCE_TRANSFORMERS = (
+        ("sentence_transformers",),
+        ("SentenceTransformerTrainingArguments", "CrossEncoderTrainingArguments"),
+        ("SentenceTransformerTrainer", "CrossEncoderTrainer"),
+    )
     LIGHTNING = (("lightning", "pytorch_lightning"), ("Trainer",), ("Trainer",))
     ACCELERATE = (("accelerate",), ("Accelerator",), ("Accelerator",))
 
@@ -87,4 +92,10 @@ _ARGUMENTS: dict[tuple[Framework, str], Argument] = {
     (Framework.TRANSFORMERS, "workers:all"): _workers(most_workers()),
     (Framework.LIGHTNING, "autocast"): Argument(values={"precision": '"bf16-mixed"'}),
     (Framework.ACCELERATE, "autocast"): Argument(values={"mixed_precision": '"bf16"'}),
+}
+# Its arguments are those of transformers; its scripts have no options for them.
+_ARGUMENTS |= {
+    (Framework.SENTENCE_TRANSFORMERS, fix): Argument(values=argument.values)
+    for (framework, fix), argument in _ARGUMENTS.items()
+    if framework is Framework.TRANSFORMERS
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -162,16 +163,24 @@ def of_the_script(step: StepView) -> Mask:
     return in_own_file & (host.source >= 0)
 
 
-def rows_of_call(step: StepView, call: ModuleCall) -> Mask:
-    """The rows of one call of a module, forward and backward; none if it is not found."""
+def rows_of_calls(step: StepView, calls: Iterable[ModuleCall]) -> Mask:
+    """The rows of some calls of modules, forward and backward; none of those that are not found."""
     host, timeline = step.timeline.host, step.timeline
-    named = np.array([_type_of(name) == call.module for name in timeline.names] or [False])
-    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named[host.name])
+    wanted: dict[str, dict[str, set[int]]] = {}
+    for call in calls:
+        if call.where:
+            places = wanted.setdefault(call.module, {})
+            places.setdefault(call.where[0], set()).add(call.occurrence)
+    types = [_type_of(name) for name in timeline.names]
     called = called_from(host)
-    at = [row for row in rows if call.where and _line(step, called[row]) == call.where[0]]
     chosen = np.zeros(len(host), np.bool_)
-    if call.occurrence < len(at):
-        chosen[at[call.occurrence]] = True
+    for module, places in wanted.items():
+        named = np.array([one == module for one in types] or [False])
+        seen: Counter[str] = Counter()
+        for row in np.flatnonzero((host.kind == HostKind.PYTHON) & named[host.name]).tolist():
+            line = _line(step, called[row])
+            chosen[row] = seen[line] in places.get(line, ())
+            seen[line] += 1
     return step.inside_both_ways(chosen)
 
 

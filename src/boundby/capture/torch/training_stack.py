@@ -11,7 +11,13 @@ from types import FrameType
 from boundby.capture.process.run_hooks import calling_line
 
 # Packages that run the training of a script, in the order in which one uses another.
-_TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
+_TRAINERS = (
+    "sentence_transformers",
+    "transformers",
+    "lightning",
+    "pytorch_lightning",
+    "accelerate",
+)
 _MOST_LINES = 4  # display limit
 
 
