@@ -58,7 +58,7 @@ class ViT(eqx.Module):
         x = x.reshape(n, PATCH, n, PATCH, 3).transpose(0, 2, 1, 3, 4).reshape(TOKENS, -1)  #: check
         x = jax.vmap(self.embed)(x) + self.position  #: check
         for block in self.blocks:  #: check
-            x = jax.checkpoint(block)(x)  #- again
+            x = eqx.filter_checkpoint(block)(x)  #- again
             #+ again: x = block(x)  #: check
         return self.head(x.mean(0))  #: check
 
