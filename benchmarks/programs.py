@@ -62,7 +62,7 @@ _CLOCKS = re.compile(
     r"|\b\w*(runtime|_per_sec(ond)?|_step_time)['\"]?[ :=]+['\"]?[\d.]+'?"
     r"|ms/batch +[\d.]+|[\d.]+ms\b|tok/sec: [\d,]+|\d+ tok(?:ens)?/s(?:ec)?"
     r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|Took [\d.e-]+|0x[0-9a-f]+"
-    r"|-[0-9a-f]{16}\b|[━╸╺]+"
+    r"|-[0-9a-f]{16}\b|[━╸╺]+|_\d\d-\d\d-\d\d\b"
 )
 _LONGEST_S = 240.0
 
@@ -199,7 +199,7 @@ def digests(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            name = re.sub(r"\d{4,}", "#", str(path.relative_to(folder)))
+            name = re.sub(r"\d{4,}(-\d\d){0,2}|_\d\d-\d\d-\d\d", "#", str(path.relative_to(folder)))
             name = re.sub(r"#[^/]*$", "#", name) if "tfevents" in name else name
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
