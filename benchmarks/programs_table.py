@@ -31,6 +31,9 @@ code is not part of this repository: check each out in a folder named `owner+nam
   steps and the analysis, so it is not the cost of a clean step.
 - **commit**: boundby's, when the row was measured. Rows of older commits say what was seen then.
 
+A row without a step was ended at the benchmark's time limit, before boundby's report. The
+environment of spinningup's simple_pg draws numbers that no seed decides.
+
 The host was busy with other work: steps waited for a core for up to 91% of their time, so times are
 not those of a quiet machine, and findings about waiting are the host's.
 """
