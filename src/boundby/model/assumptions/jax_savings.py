@@ -144,8 +144,8 @@ TRANSPOSED_ARGUMENTS_LEFT = Assumption(
         "Share of the transposition of arguments left if they are kept in the other order: other "
         "operators may need the old one."
     ),
-    source="None was left in a decoder whose caches were kept as its products read them; assumed"
-    " elsewhere.",
+    source="Seen: none was left in a decoder whose caches were kept as its products read them;"
+    " assumed elsewhere.",
 )
 REMATERIALISED_LEFT = Assumption(
     value=0.15,
