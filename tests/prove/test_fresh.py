@@ -183,6 +183,15 @@ def test_two_processes_decide_nothing_if_they_or_their_steps_differ() -> None:
     assert low([105.0, 105.0], step_error=0.1) < 1
 
 
+def test_three_processes_that_differ_have_a_wide_interval_with_sensible_limits() -> None:
+    runs = AlternatingRuns(before_ns=[150.0, 90.0, 220.0], after_ns=[100.0, 70.0, 100.0])
+    assert runs.speedup is not None
+    assert 0.5 < runs.speedup.low < 1 < runs.speedup.high < 5
+    alike = AlternatingRuns(before_ns=[150.0, 151.0, 149.0], after_ns=[100.0] * 3)
+    assert alike.speedup is not None
+    assert 1.3 < alike.speedup.low < 1.5 < alike.speedup.high < 1.7
+
+
 def test_the_error_of_a_median_follows_from_the_spread_of_the_steps() -> None:
     assert error_of_median([5.0] * 12) == 0
     assert error_of_median([5.0] * 11 + [50.0]) == 0  # one slow step

@@ -13,13 +13,15 @@ import msgspec
 
 from boundby.model.proof import Speedup
 from boundby.prove.candidate import Candidate
-from boundby.prove.confidence import MIN_ROUNDS, speedup_of
 from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.launch import Setting, launch
 from boundby.prove.process_time import needed_s
 
 _STEPS = 12  # a process
 _MAX_PAIRS = 5  # time limit
+# Student's t for 95% intervals: with the dozen processes of `_PROCESS_SD`, and by number of pairs.
+# Two pairs that differ by chance would decide nothing: they have that of a normal distribution.
+_USUAL_T, _T = 2.2, {2: 1.96, 3: 4.30, 4: 3.18, 5: 2.78}
 # Standard deviation between processes of one script: a dozen of them differed by 10% from lowest to
 # highest, which is three standard deviations.
 _PROCESS_SD = 0.03
@@ -79,14 +81,12 @@ class AlternatingRuns:
         ]
         if not ratios:
             return None
-        if len(ratios) >= MIN_ROUNDS:
-            return speedup_of(ratios)
-        # Few processes: at least the usual spread between processes of one script.
         middle = statistics.fmean(ratios)
-        sd = math.sqrt(2) * math.hypot(_PROCESS_SD, self.step_error)
+        # At least the usual spread between processes of one script; more if these differ more.
+        half = _USUAL_T * math.sqrt(2) * math.hypot(_PROCESS_SD, self.step_error)
         if len(ratios) > 1:
-            sd = max(sd, statistics.stdev(ratios))
-        half = 1.96 * sd / math.sqrt(len(ratios))
+            half = max(half, _T[min(len(ratios), _MAX_PAIRS)] * statistics.stdev(ratios))
+        half /= math.sqrt(len(ratios))
         return Speedup(
             low=math.exp(middle - half), median=math.exp(middle), high=math.exp(middle + half)
         )
