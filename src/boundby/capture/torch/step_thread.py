@@ -17,19 +17,21 @@ class StepThread:
     place."""
 
     def __init__(self) -> None:
-        self.ident = self._first = threading.get_ident()
-        self._calls: Counter[int] = Counter()
-        self._inside: set[int] = set()
+        # A mark of each thread: the system gives the number of an ended thread to a new one.
+        self._marks = threading.local()
+        self._chosen = self._first = self._mark_here()
+        self._calls: Counter[object] = Counter()
+        self._inside: set[object] = set()
         self._has_trained = self._has_updated = False
 
     @property
     def is_another(self) -> bool:
         """Whether this code runs on another thread."""
-        return threading.get_ident() != self.ident
+        return getattr(self._marks, "mark", None) is not self._chosen
 
     def called(self) -> None:
         """The thread of the steps calls a model."""
-        self._calls[self.ident] += 1
+        self._calls[self._chosen] += 1
 
     def trains(self, *, updates: bool) -> None:
         """It runs a backward pass, or updates a model."""
@@ -39,22 +41,22 @@ class StepThread:
     @property
     def may_move(self) -> bool:
         """Whether this thread may take the steps by calling models: not inside such a call."""
-        is_open = not self._has_trained and self.ident == self._first
-        return is_open and threading.get_ident() not in self._inside
+        is_open = not self._has_trained and self._chosen is self._first
+        return is_open and self._mark_here() not in self._inside
 
     def calls_elsewhere(self) -> bool:
         """A model is called on another thread; whether that takes the steps from now on."""
-        thread = threading.get_ident()
+        thread = self._mark_here()
         self._calls[thread] += 1
-        if self._calls[thread] < max(_FEWEST_CALLS, 2 * self._calls[self.ident]):
+        if self._calls[thread] < max(_FEWEST_CALLS, 2 * self._calls[self._chosen]):
             return False
-        self.ident = thread
+        self._chosen = thread
         return True
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """During a call on another thread: those of its parts are not calls of a model."""
-        thread = threading.get_ident()
+        thread = self._mark_here()
         self._inside.add(thread)
         try:
             yield
@@ -65,5 +67,12 @@ class StepThread:
         """Another thread updates a model; whether that takes the steps from now on."""
         if self._has_updated:
             return False
-        self.ident = threading.get_ident()
+        self._chosen = self._mark_here()
         return True
+
+    def _mark_here(self) -> object:
+        """The mark of the thread that runs this."""
+        if not hasattr(self._marks, "mark"):
+            self._marks.mark = object()
+        mark: object = self._marks.mark
+        return mark
