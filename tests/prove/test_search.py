@@ -302,9 +302,10 @@ def test_noisy_promising_fixes_are_decided_before_a_long_compile() -> None:
 
 def test_undecided_fixes_leave_time_for_the_compile_that_promises_most() -> None:
     compiled = candidate("c", preparation_s=30.0, predicted=Estimate(low=1.5, expected=2.8, high=4))
+    tuned = candidate("t", preparation_s=240.0, predicted=Estimate(low=1, expected=3, high=4))
     small = [candidate(f"s{at}", predicted=Estimate(low=1, expected=1.1, high=2)) for at in "12"]
     program = Simulated({"s1": 1.06, "c": 2.5}, block_sd=0.3, first_use_s={"c": 30.0})
-    evidence = program.search([compiled, *small], budget_s=60.0)
+    evidence = program.search([compiled, tuned, *small], budget_s=60.0)
     assert compiled.key in evidence.chosen
 
 

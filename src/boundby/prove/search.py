@@ -45,7 +45,7 @@ _WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
 _WORTHWHILE_SHARE = 0.02
 # A program that has compiled for less than this compiles again within a few steps.
 _COMPILING_S = 5.0
-# The share of the time that fixes without preparation leave to the most promising one with it.
+# At most this share of the time is kept for the most promising fix with preparation.
 _EXPENSIVE_SHARE = 0.7
 # On a busy machine, compiling took up to this many times what was expected.
 _UNKNOWN_FACTOR = 2.0
@@ -139,18 +139,19 @@ class Search:
     def _kept_for_expensive_s(
         self, singles: Sequence[Candidate], expensive: Sequence[Candidate]
     ) -> float:
-        """The time to prepare and measure the expensive fix that promises more than all others.
+        """The time to prepare and measure the most promising expensive fix that there is time for.
 
-        None if it would leave too little to those: then it has to fit into what they leave.
+        Zero if none promises more than all others, or if they would get too little time.
         """
         step_s = (self.rounds.step_ns.get(BASELINE) or 0.0) / 1e9
-        promised = max((_promise(candidate) for candidate in singles), default=PROMISING)
-        best = max(expensive, key=_promise, default=None)
-        if best is None or _promise(best) <= max(promised, PROMISING):
-            return 0.0
-        needed_s = self._expected_s(best) + 3 * self.rounds.round_s([(best.key,)], BASELINE)
         left_s = self.ends_at - self.final_check_s(step_s) - self.now()
-        return needed_s if needed_s <= _EXPENSIVE_SHARE * left_s else 0.0
+        promised = max([PROMISING, *map(_promise, singles)])
+        for candidate in sorted(expensive, key=_promise, reverse=True):
+            round_s = self.rounds.round_s([(candidate.key,)], BASELINE)
+            needed_s = self._expected_s(candidate) + MIN_ROUNDS * round_s
+            if _promise(candidate) > promised and needed_s <= _EXPENSIVE_SHARE * left_s:
+                return needed_s
+        return 0.0
 
     def timed(self, variant: Variant, steps: int) -> Steps:
         """Measure one variant alone, in a separate process, without the fixes that cannot be

@@ -263,7 +263,7 @@ def test_lines_of_checkpoints_and_of_float64_are_noted(hooks: JaxHooks) -> None:
     try:
         jax.config.update("jax_enable_x64", True)
     finally:
-        jax.config.update("jax_enable_x64", False)
+        jax.config.update(name="jax_enable_x64", val=False)
     here = Path(__file__).resolve()
     assert [Path(file).resolve() for file, _ in hooks.places.checkpoints] == [here]
     ((file, line),) = hooks.places.doubles

@@ -51,10 +51,11 @@ class NotedPlaces:
 
     def _setting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def update(config: Any, name: str, value: Any, *rest: Any, **more: Any) -> Any:
-            if name == compat.DOUBLES and value:
+        def update(config: Any, *args: Any, **kwargs: Any) -> Any:
+            given = [*args, *kwargs.values()]  # a name and a value, by position or by keyword
+            if compat.DOUBLES in given[:2] and any(one is True for one in given):
                 self._note(self.doubles)
-            return original(config, name, value, *rest, **more)
+            return original(config, *args, **kwargs)
 
         return update
 

@@ -97,8 +97,7 @@ class StepFinder:
         They come again, and may take longer than the updates between them. A model that only
         predicts may be in training mode too.
         """
-        is_training = self._decided != "forward"
-        return is_training and self._row.were_before and not self._row.came_again
+        return self._decided != "forward" and self._row.were_before and not self._row.came_again
 
     @property
     def awaits_training(self) -> bool:
